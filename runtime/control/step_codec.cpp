@@ -13,7 +13,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the wire format is little-endian");
 
 constexpr uint32_t magic = 0x4c504e4d;  // "MNPL"
-constexpr uint8_t version = 6;
+constexpr uint8_t version = 7;
 constexpr size_t hash_bytes = sizeof(uint64_t);
 
 enum class Kind : uint8_t { plan = 1, result = 2 };
@@ -238,22 +238,25 @@ void transfer_plan(Archive& archive, Fields& plan) {
   archive.number(plan.replica);
   archive.command(plan.command);
   archive.each(plan.released, 1, number_in(archive));
-  archive.each(plan.admissions, 48, [&](auto& admission) {
+  archive.each(plan.admissions, 49, [&](auto& admission) {
     archive.number(admission.seat);
     archive.number(admission.cached_length);
     transfer_sampling(archive, admission.sampling);
     archive.each(admission.blocks, 1, number_in(archive));
+    archive.each(admission.window_blocks, 1, number_in(archive));
     archive.number(admission.request);
     archive.number(admission.prompt_length);
   });
-  archive.each(plan.new_blocks, 2, [&](auto& fresh) {
-    archive.number(fresh.seat);
-    archive.each(fresh.ids, 1, number_in(archive));
-  });
-  archive.each(plan.copies, 2, [&](auto& copy) {
-    archive.number(copy.from);
-    archive.number(copy.to);
-  });
+  for (auto* blocks : {&plan.new_blocks, &plan.new_window_blocks})
+    archive.each(*blocks, 2, [&](auto& fresh) {
+      archive.number(fresh.seat);
+      archive.each(fresh.ids, 1, number_in(archive));
+    });
+  for (auto* copies : {&plan.copies, &plan.window_copies})
+    archive.each(*copies, 2, [&](auto& copy) {
+      archive.number(copy.from);
+      archive.number(copy.to);
+    });
   transfer_sequences(archive, plan.sequences);
   archive.each(plan.known_tokens, 1, number_in(archive));
   archive.fixed(plan.state_hash);

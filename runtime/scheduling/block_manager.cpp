@@ -18,43 +18,66 @@ uint64_t block_hash(std::optional<uint64_t> prefix, std::span<const int32_t> tok
   return XXH64(words.data(), words.size() * sizeof(int64_t), 0);
 }
 
-BlockManager::BlockManager(uint32_t num_blocks, uint32_t block_size, bool prefix_cache, HashFunction hash)
-    : block_size_(block_size), prefix_cache_(prefix_cache), hash_(hash), blocks_(num_blocks) {
-  for (int32_t id = 0; id < static_cast<int32_t>(num_blocks); ++id)
-    at(id).where = free_.insert(free_.end(), id);
-}
+BlockManager::BlockManager(uint32_t num_blocks, uint32_t block_size, bool prefix_cache, HashFunction hash,
+                           const WindowPool& windows)
+    : block_size_(block_size),
+      prefix_cache_(prefix_cache),
+      hash_(hash),
+      pool_(num_blocks),
+      windows_(windows, num_blocks, block_size),
+      blocks_(num_blocks) {}
 
 uint32_t BlockManager::cached_length(const Sequence& sequence) const { return find_prefix(sequence).length; }
 
 bool BlockManager::admit(Sequence& sequence) {
   require(sequence.blocks.size() == 0, "a sequence that holds blocks is admitted");
-  Prefix prefix = find_prefix(sequence);
-  const size_t fresh = blocks_for(sequence.num_inputs(), block_size_) - prefix.blocks.size();
-  const auto shared_from_free =
-      std::ranges::count_if(prefix.blocks, [&](int32_t id) { return at(id).state == State::free; });
-  if (fresh + static_cast<size_t>(shared_from_free) > free_.size()) return false;
+  const Prefix prefix = find_prefix(sequence);
+  if (!has_room(sequence, prefix)) return false;
+  const size_t shared = prefix.blocks.size();
   for (const int32_t id : prefix.blocks) {
-    hold(id);
+    pool_.hold(id);
     sequence.blocks.append(id);
   }
   sequence.chain = prefix.chain;
   sequence.num_cached = prefix.length;
-  sequence.num_computed = std::min(prefix.length, sequence.num_tokens() - 1);
-  hold_new(sequence, fresh);
-  if (prefix.partial >= 0 && prefix.partial != sequence.blocks[prefix.blocks.size()])
-    copies_.push_back({prefix.partial, sequence.blocks[prefix.blocks.size()]});
+  sequence.num_computed = sequence.computed_with(prefix.length);
+  const int32_t partial_window = prefix.partial < 0 ? -1 : windows_.of(prefix.partial);
+  windows_.share(sequence, shared);
+  hold_new(sequence, blocks_for(sequence.num_inputs(), block_size_) - shared);
+  windows_.cover(sequence, sequence.num_computed + 1);
+  if (prefix.partial < 0) return true;
+  const auto copy = [&](int32_t from, const BlockTable& to, std::vector<BlockCopy>& copies) {
+    if (from >= 0 && from != to[shared]) copies.push_back({from, to[shared]});
+  };
+  copy(prefix.partial, sequence.blocks, copies_);
+  copy(partial_window, sequence.window_blocks, window_copies_);
   return true;
+}
+
+bool BlockManager::has_room(const Sequence& sequence, const Prefix& prefix) const {
+  const size_t shared = prefix.blocks.size(), fresh = blocks_for(sequence.num_inputs(), block_size_) - shared;
+  const auto from_free = std::ranges::count_if(prefix.blocks, [&](int32_t id) { return pool_.is_free(id); });
+  const uint32_t computed = sequence.computed_with(prefix.length);
+  return fresh + static_cast<size_t>(from_free) <= pool_.num_free() &&
+         windows_.has_room(prefix.blocks, computed, computed / block_size_ < shared ? 0 : 1);
 }
 
 bool BlockManager::grow(Sequence& sequence) {
-  const size_t fresh = missing(sequence);
-  if (fresh > free_.size()) return false;
-  hold_new(sequence, fresh);
+  const Lack lack = missing(sequence);
+  if (!has(lack)) return false;
+  hold_new(sequence, lack.blocks);
+  windows_.cover(sequence, sequence.planned_tokens());
   return true;
 }
 
-size_t BlockManager::missing(const Sequence& sequence) const {
-  return blocks_for(sequence.planned_tokens(), block_size_) - sequence.blocks.size();
+BlockManager::Lack BlockManager::missing(const Sequence& sequence) const {
+  const uint32_t tokens = sequence.planned_tokens();
+  return {blocks_for(tokens, block_size_) - sequence.blocks.size(), windows_.missing(sequence, tokens)};
+}
+
+void BlockManager::leave_behind(Sequence& sequence) {
+  windows_.leave_behind(sequence);
+  answered(last_answered_);
 }
 
 void BlockManager::publish(Sequence& sequence) {
@@ -108,13 +131,8 @@ void BlockManager::release(Sequence& sequence, uint64_t last_step_in_flight) {
   if (const auto tail = tail_of(sequence, sequence.num_computed); sequence.shares_prompt && !tail.empty())
     if (const int32_t own = ids[sequence.chain.blocks]; at(own).serial == 0)
       share(own, sequence.chain.serial, tail);
-  for (auto id = ids.rbegin(); id != ids.rend(); ++id) {
-    Block& block = at(*id);
-    require(block.holders > 0, "a block is released that nobody holds");
-    if (--block.holders > 0) continue;
-    block.free_after_step = last_step_in_flight;
-    move(*id, State::pending);
-  }
+  windows_.release(sequence, last_step_in_flight);
+  for (auto id = ids.rbegin(); id != ids.rend(); ++id) pool_.drop(*id, last_step_in_flight);
   sequence.blocks.clear();
   sequence.chain = {};
   sequence.num_computed = 0;
@@ -125,30 +143,17 @@ void BlockManager::release(Sequence& sequence, uint64_t last_step_in_flight) {
 // their release, which reuses the tail of a chain before its head.
 void BlockManager::answered(uint64_t step) {
   last_answered_ = step;
-  while (!pending_.empty() && at(pending_.front()).free_after_step <= last_answered_)
-    move(pending_.front(), State::free, at(pending_.front()).tokens.empty());
-}
-
-std::list<int32_t>& BlockManager::list(State state) {
-  return state == State::free ? free_ : state == State::held ? held_ : pending_;
-}
-
-void BlockManager::move(int32_t id, State state, bool to_front) {
-  Block& block = at(id);
-  std::list<int32_t>& to = list(state);
-  to.splice(to_front ? to.begin() : to.end(), list(block.state), block.where);
-  block.state = state;
-}
-
-void BlockManager::hold(int32_t id) {
-  if (at(id).holders++ == 0) move(id, State::held);
+  const auto is_found = [&](int32_t id) { return !at(id).tokens.empty(); };
+  pool_.answered(step, is_found);
+  windows_.answered(step, is_found);
 }
 
 void BlockManager::hold_new(Sequence& sequence, size_t count) {
   for (; count > 0; --count) {
-    const int32_t id = free_.front();
+    const int32_t id = pool_.next();
     forget(id);
-    hold(id);
+    windows_.detach(id);
+    pool_.hold(id);
     sequence.blocks.append(id);
   }
 }
@@ -189,7 +194,25 @@ BlockManager::Prefix BlockManager::find_prefix(const Sequence& sequence) const {
   }
   found.length = static_cast<uint32_t>(found.blocks.size()) * block_size_;
   if (sequence.shares_prompt) find_partial(sequence, found);
+  while (!suits(sequence, found)) shorten(found);
   return found;
+}
+
+// Whether windows find what they see of it.
+bool BlockManager::suits(const Sequence& sequence, const Prefix& prefix) const {
+  return windows_.suits(prefix.blocks, sequence.computed_with(prefix.length)) &&
+         (prefix.partial < 0 || windows_.suits({&prefix.partial, 1}, 0));
+}
+
+// By what it has of its last block.
+void BlockManager::shorten(Prefix& prefix) const {
+  if (std::exchange(prefix.partial, -1) < 0) prefix.blocks.pop_back();
+  const size_t blocks = prefix.blocks.size();
+  prefix.length = static_cast<uint32_t>(blocks) * block_size_;
+  prefix.chain = {};
+  if (blocks == 0) return;
+  const Block& last = at(prefix.blocks.back());
+  prefix.chain = {blocks, last.hash, last.serial};
 }
 
 // The longest beginning that a block has.

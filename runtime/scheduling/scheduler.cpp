@@ -33,12 +33,18 @@ Sequence make_sequence(const GenerationRequest& request, uint32_t index) {
   return sequence;
 }
 
+void add_new(std::vector<NewBlocks>& to, Seat seat, const BlockTable& blocks, size_t had) {
+  if (const auto fresh = blocks.ids().subspan(had); !fresh.empty())
+    to.push_back({seat, {fresh.begin(), fresh.end()}});
+}
+
 bool contains(const std::vector<int32_t>& ids, int32_t id) { return std::ranges::find(ids, id) != ids.end(); }
 
 }  // namespace
 
 Scheduler::Scheduler(SchedulerConfig config)
-    : config_(std::move(config)), blocks_(config_.num_blocks, config_.block_size, config_.prefix_cache) {
+    : config_(std::move(config)),
+      blocks_(config_.num_blocks, config_.block_size, config_.prefix_cache, block_hash, config_.windows()) {
   if (config_.max_num_seqs < 1 || config_.block_size < 1 || config_.num_blocks < 1 ||
       config_.max_model_len < 2)
     fail(ExitCode::usage,
@@ -116,6 +122,7 @@ std::optional<StepPlan> Scheduler::schedule() {
   draft.plan.replica = config_.replica;
   draft.plan.released = std::exchange(released_, {});
   draft.plan.copies = blocks_.take_copies();
+  draft.plan.window_copies = blocks_.take_window_copies();
   in_flight_.push_back({last_step_, std::move(draft.sequences), draft.plan.sequences});
   return std::move(draft.plan);
 }
@@ -143,10 +150,14 @@ size_t Scheduler::share_of_decodes() const {
 
 // True: a sequence has to be preempted, which waits until nothing is in flight.
 bool Scheduler::decodes_lack_blocks() const {
-  size_t missing = 0;
-  for (const SequencePtr& sequence : running_)
-    if (decodes_next(*sequence)) missing += blocks_.missing(*sequence);
-  return missing > blocks_.num_free();
+  BlockManager::Lack all;
+  for (const SequencePtr& sequence : running_) {
+    if (!decodes_next(*sequence)) continue;
+    const BlockManager::Lack lack = blocks_.missing(*sequence);
+    all.blocks += lack.blocks;
+    all.windows += lack.windows;
+  }
+  return !blocks_.has(all);
 }
 
 // make_room() may remove elements from the end of running_ during this loop.
@@ -155,10 +166,10 @@ void Scheduler::plan_decodes(Draft& draft) {
   for (size_t i = 0; i < running_.size() && draft.sequences.size() < most; ++i) {
     const SequencePtr sequence = running_[i];
     if (!decodes_next(*sequence)) continue;
-    const size_t had = sequence->blocks.size();
+    const size_t had = sequence->blocks.size(), had_windows = sequence->window_blocks.size();
     if (!make_room(draft, sequence)) return;
-    if (const auto fresh = sequence->blocks.ids().subspan(had); !fresh.empty())
-      draft.plan.new_blocks.push_back({sequence->seat, {fresh.begin(), fresh.end()}});
+    add_new(draft.plan.new_blocks, sequence->seat, sequence->blocks, had);
+    add_new(draft.plan.new_window_blocks, sequence->seat, sequence->window_blocks, had_windows);
     plan(draft, sequence, 1);
   }
 }
@@ -166,9 +177,19 @@ void Scheduler::plan_decodes(Draft& draft) {
 void Scheduler::plan_chunks(Draft& draft) {
   for (const SequencePtr& sequence : running_) {
     if (draft.budget == 0) return;
-    if (sequence->decoding()) continue;
-    plan(draft, sequence, next_query(draft, *sequence));
+    if (!sequence->decoding() && !plan_query(draft, sequence)) return;
   }
+}
+
+// A part of its prompt, as far as window blocks are free. False if none is.
+bool Scheduler::plan_query(Draft& draft, const SequencePtr& sequence) {
+  const uint32_t start = sequence->planned_computed();
+  const size_t had = sequence->window_blocks.size();
+  const uint32_t end = blocks_.cover(*sequence, start + next_query(draft, *sequence));
+  if (end == start) return false;
+  add_new(draft.plan.new_window_blocks, sequence->seat, sequence->window_blocks, had);
+  plan(draft, sequence, end - start);
+  return true;
 }
 
 // First come, first served, but for those that another one computes the prompt for. Admits nobody in a step in which a running sequence
@@ -186,7 +207,7 @@ void Scheduler::plan_admissions(Draft& draft) {
     if (!blocks_.admit(*sequence)) return;
     next = waiting_.erase(next);
     seat(draft, sequence);
-    plan(draft, sequence, next_query(draft, *sequence));
+    plan_query(draft, sequence);
   }
 }
 
@@ -234,13 +255,14 @@ void Scheduler::seat(Draft& draft, const SequencePtr& sequence) {
   free_seats_.pop_back();
   running_.push_back(sequence);
   counts_.cached_tokens += sequence->num_cached;
-  const auto blocks = sequence->blocks.ids();
+  const auto blocks = sequence->blocks.ids(), windows = sequence->window_blocks.ids();
   draft.plan.admissions.push_back({.seat = sequence->seat,
                                    .cached_length = sequence->num_cached,
                                    .sampling = for_ranks(*sequence),
                                    .blocks = {blocks.begin(), blocks.end()},
                                    .request = sequence->id,
-                                   .prompt_length = sequence->num_prompt_tokens});
+                                   .prompt_length = sequence->num_prompt_tokens,
+                                   .window_blocks = {windows.begin(), windows.end()}});
 }
 
 void Scheduler::plan(Draft& draft, const SequencePtr& sequence, uint32_t query_length) {
@@ -258,7 +280,8 @@ void Scheduler::plan(Draft& draft, const SequencePtr& sequence, uint32_t query_l
   draft.plan.known_tokens.insert(draft.plan.known_tokens.end(), sequence->tokens.begin() + start,
                                  sequence->tokens.begin() + start + step.known);
   draft.plan.sequences.push_back(step);
-  draft.plan.state_hash = fold_state(draft.plan.state_hash, sequence->seat, start, sequence->blocks);
+  draft.plan.state_hash =
+      fold_state(draft.plan.state_hash, sequence->seat, start, sequence->blocks, sequence->window_blocks);
   context_ += start;
   attended_ += uint64_t{query_length} * start + uint64_t{query_length} * (query_length + 1) / 2;
   draft.budget -= query_length;
@@ -313,6 +336,7 @@ std::vector<TokenEvent> Scheduler::commit(const StepResult& result) {
     if (sequence->status != SequenceStatus::finished) {
       sequence->num_computed += planned.query_length;
       blocks_.publish(*sequence);
+      blocks_.leave_behind(*sequence);
     }
     for (uint32_t n = 0; n < planned.rows(); ++n, ++row) {
       const auto first = std::exchange(alternative, alternative + row->alternatives);
@@ -427,16 +451,17 @@ StepPlan Scheduler::command(Command command) {
 }
 
 SchedulerCounts Scheduler::counts() const {
-  return {counts_, waiting_.size(), running_.size(), blocks_.num_free() + blocks_.num_pending()};
+  return {counts_, waiting_.size(), running_.size(),
+          blocks_.pool().num_free() + blocks_.pool().num_pending()};
 }
 
 // Sequences share whole blocks only, so no slot is counted twice.
 KvUse Scheduler::kv_use() const {
-  const size_t held = blocks_.num_blocks() - blocks_.num_free() - blocks_.num_pending();
+  const size_t held = blocks_.pool().num_held();
   size_t empty = 0;
   for (const SequencePtr& sequence : running_)
     empty += sequence->blocks.size() * config_.block_size - sequence->planned_computed();
-  return {held, held * config_.block_size - empty};
+  return {held, held * config_.block_size - empty, blocks_.window_pool().num_held()};
 }
 
 const Sequence* Scheduler::find(RequestId request, uint32_t index) const {

@@ -26,6 +26,7 @@ struct SchedulerConfig {
   uint32_t max_model_len = 4096;           // prompt and completion
   uint32_t block_size = 256;
   uint32_t num_blocks = 0;     // the smallest count of any rank of the replica
+  uint32_t window = 0;         // tokens that layers of a pool of their own see; 0: there are none
   uint32_t fewest_blocks = 0;  // of any replica: limits open-ended requests alike on all; 0: num_blocks
   bool prefix_cache = true;
   std::vector<int32_t> eos_token_ids;
@@ -35,6 +36,10 @@ struct SchedulerConfig {
   // last one is known, and a step takes its share of the decodes, so that the steps in flight are alike.
   bool tokens_in_plan = false;
   uint32_t replica = 0;
+
+  WindowPool windows() const {
+    return WindowPool::of(window, block_size, max_num_seqs, max_num_batched_tokens, num_blocks);
+  }
 };
 
 struct Rejection {
@@ -76,6 +81,7 @@ struct SchedulerCounts : RequestCounts {
 struct KvUse {
   size_t held_blocks = 0;
   size_t tokens = 0;
+  size_t held_window_blocks = 0;
 };
 
 class Scheduler {
@@ -133,6 +139,7 @@ class Scheduler {
   uint64_t longest(const GenerationRequest& request) const;
   void plan_decodes(Draft& draft);
   void plan_chunks(Draft& draft);
+  bool plan_query(Draft& draft, const SequencePtr& sequence);
   void plan_admissions(Draft& draft);
   bool waits_for_prompt(const Sequence& sequence) const;
   uint32_t rows_left(const Draft& draft) const;

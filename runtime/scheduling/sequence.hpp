@@ -49,6 +49,8 @@ struct Sequence {
   uint32_t num_sampling = 0;   // tokens that they append
   uint32_t num_scoring = 0;    // rows that they score
   BlockTable blocks;
+  BlockTable window_blocks;  // of layers with a window, as far as tokens are planned; -1: it never had one
+  size_t first_window_block = 0;  // that it holds; those before it may have other tokens by now
   PrefixChain chain;
 
   uint32_t num_tokens() const { return static_cast<uint32_t>(tokens.size()); }
@@ -59,6 +61,8 @@ struct Sequence {
   bool decoding() const { return planned_computed() >= num_known; }
   // Tokens to compute before the next one; without a next one the last is no input.
   uint32_t num_inputs() const { return samples() ? num_tokens() : std::max(num_tokens() - 1, 1U); }
+  // Tokens that need not be computed with such a prefix: not the last one, of which a row comes.
+  uint32_t computed_with(uint32_t prefix) const { return std::min(prefix, num_tokens() - 1); }
   bool samples() const { return sampling.max_tokens > 0; }
   bool has_prompt_of(const Sequence& other) const {
     return id == other.id || (shared_key != 0 && shared_key == other.shared_key);

@@ -18,11 +18,12 @@ void check(bool holds, fmt::format_string<Args...> format, Args&&... args) {
 }  // namespace
 
 SequenceTable::SequenceTable(uint32_t max_num_seqs, uint32_t num_blocks, uint32_t block_size,
-                             bool tokens_in_plan, uint32_t max_rows)
+                             bool tokens_in_plan, uint32_t max_rows, const WindowPool& windows)
     : num_blocks_(num_blocks),
       block_size_(block_size),
       tokens_in_plan_(tokens_in_plan),
       max_rows_(std::max(max_rows, max_num_seqs)),
+      windows_(windows),
       rows_(max_num_seqs) {
   require(block_size > 0, "a block holds at least one token");
 }
@@ -33,10 +34,13 @@ std::span<const SequenceView> SequenceTable::apply(const StepPlan& plan) {
   for (const Seat seat : plan.released) release(seat);
   for (const Admission& admission : plan.admissions) admit(admission);
   for (const NewBlocks& fresh : plan.new_blocks) append(seated(fresh.seat), fresh.ids);
-  for (const BlockCopy& copy : plan.copies) {
-    check_block(copy.from);
-    check_block(copy.to);
-  }
+  for (const NewBlocks& fresh : plan.new_window_blocks) append_windows(seated(fresh.seat), fresh.ids);
+  for (const auto& [copies, count] :
+       {std::pair(&plan.copies, num_blocks_), std::pair(&plan.window_copies, windows_.blocks)})
+    for (const BlockCopy& copy : *copies) {
+      check_block(copy.from, count);
+      check_block(copy.to, count);
+    }
   views_.clear();
   std::span<const int32_t> known_tokens = plan.known_tokens;
   for (const SequenceStep& sequence : plan.sequences) view(sequence, known_tokens);
@@ -55,7 +59,8 @@ void SequenceTable::release(Seat seat) {
   Row& row = seated(seat);
   row.taken = false;
   row.blocks.clear();
-  row.seen_blocks = 0;
+  row.window_blocks.clear();
+  row.seen_blocks = row.seen_window_blocks = 0;
 }
 
 void SequenceTable::admit(const Admission& admission) {
@@ -69,18 +74,36 @@ void SequenceTable::admit(const Admission& admission) {
   row.sampling = admission.sampling;
   row.prompt_length = admission.prompt_length;
   append(row, admission.blocks);
+  append_windows(row, admission.window_blocks);
 }
 
-void SequenceTable::check_block(int32_t block) const {
-  check(block >= 0 && static_cast<uint32_t>(block) < num_blocks_, "block {} is not one of {}", block,
-        num_blocks_);
+void SequenceTable::check_block(int32_t block, uint32_t count) {
+  check(block >= 0 && static_cast<uint32_t>(block) < count, "block {} is not one of {}", block, count);
 }
 
 void SequenceTable::append(Row& row, std::span<const int32_t> blocks) const {
   for (const int32_t block : blocks) {
-    check_block(block);
+    check_block(block, num_blocks_);
     row.blocks.append(block);
   }
+}
+
+void SequenceTable::append_windows(Row& row, std::span<const int32_t> blocks) const {
+  for (const int32_t block : blocks) {
+    const bool left_out =
+        block == -1 && (row.window_blocks.size() == 0 || row.window_blocks.ids().back() == -1);
+    if (!left_out) check_block(block, windows_.blocks);
+    row.window_blocks.append(block);
+  }
+}
+
+// The query's tokens have window blocks, and so has all that its first one sees.
+void SequenceTable::check_windows(const Row& row, const SequenceStep& sequence, uint32_t past) const {
+  if (windows_.blocks == 0) return;
+  const uint32_t end = past + sequence.query_length, seen = windows_.first_seen(past + 1);
+  check(end <= row.window_blocks.size() * block_size_ && row.window_blocks[seen / block_size_] >= 0,
+        "seat {} computes {} tokens after {} and has {} window blocks of {}, or not the first that it sees",
+        sequence.seat, sequence.query_length, past, row.window_blocks.size(), block_size_);
 }
 
 // Checked before anything is indexed: the plan came over a network.
@@ -93,6 +116,7 @@ void SequenceTable::view(const SequenceStep& sequence, std::span<const int32_t>&
   check(query > 0 && uint64_t{past} + query <= row.blocks.size() * block_size_,
         "seat {} computes {} tokens after {} and has {} blocks of {}", sequence.seat, query, past,
         row.blocks.size(), block_size_);
+  check_windows(row, sequence, past);
   const uint32_t known = sequence.known;
   const bool one_less = known + 1 == query && !tokens_in_plan_, one_more = known == query + 1;
   check((known == query || one_less || one_more) && known <= known_tokens.size(),
@@ -111,10 +135,13 @@ void SequenceTable::view(const SequenceStep& sequence, std::span<const int32_t>&
                     .known_tokens = known_tokens.first(known),
                     .blocks = row.blocks.ids(),
                     .seen_blocks = row.seen_blocks,
+                    .window_blocks = row.window_blocks.ids(),
+                    .seen_window_blocks = row.seen_window_blocks,
                     .sampling = &row.sampling,
                     .cached_length = row.cached_length,
                     .prompt_length = row.prompt_length});
   row.seen_blocks = static_cast<uint32_t>(row.blocks.size());
+  row.seen_window_blocks = static_cast<uint32_t>(row.window_blocks.size());
   known_tokens = known_tokens.subspan(known);
 }
 
@@ -128,7 +155,8 @@ void SequenceTable::check_state(const StepPlan& plan, std::span<const int32_t> l
   check(left_over.empty(), "{} tokens of plan {} belong to no sequence", left_over.size(), plan.step);
   uint64_t hash = 0;
   for (const SequenceView& view : views_)
-    hash = fold_state(hash, view.seat, view.past_length, rows_[view.seat].blocks);
+    hash = fold_state(hash, view.seat, view.past_length, rows_[view.seat].blocks,
+                      rows_[view.seat].window_blocks);
   check(hash == plan.state_hash, "plan {} assumes other lengths or blocks (state {:016x}, here {:016x})",
         plan.step, plan.state_hash, hash);
 }

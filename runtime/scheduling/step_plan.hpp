@@ -26,6 +26,8 @@ struct Admission {
   std::vector<int32_t> blocks;
   uint64_t request = 0;        // its id, for messages about faults
   uint32_t prompt_length = 0;  // the tokens from there on are the completion
+  // Of the pool of layers with a window, from the first token on; -1, before all others: no window sees them.
+  std::vector<int32_t> window_blocks = {};
 
   bool operator==(const Admission&) const = default;
 };
@@ -70,18 +72,22 @@ struct StepPlan {
   Command command = Command::run;
   std::vector<Seat> released;  // before the admissions, which may take the same seats
   std::vector<Admission> admissions;
-  std::vector<NewBlocks> new_blocks;
-  std::vector<BlockCopy> copies;        // one after the other, before the step
-  std::vector<SequenceStep> sequences;  // in batch order, of different seats; at most max_rows rows
-  std::vector<int32_t> known_tokens;    // of the sequences, concatenated
-  uint64_t state_hash = 0;              // fold_state over the sequences, in batch order
+  std::vector<NewBlocks> new_blocks, new_window_blocks;
+  std::vector<BlockCopy> copies, window_copies;  // one after the other, before the step
+  std::vector<SequenceStep> sequences;           // in batch order, of different seats; at most max_rows rows
+  std::vector<int32_t> known_tokens;             // of the sequences, concatenated
+  uint64_t state_hash = 0;                       // fold_state over the sequences, in batch order
 
   bool operator==(const StepPlan&) const = default;
 };
 
 // What a plan assumes of one sequence before the step computes: its length in the KV cache, and its blocks.
-inline uint64_t fold_state(uint64_t hash, Seat seat, uint32_t past_length, const BlockTable& blocks) {
-  return mix(mix(mix(hash, (uint64_t{seat} << 32) | past_length), blocks.size()), blocks.hash());
+inline uint64_t fold_state(uint64_t hash, Seat seat, uint32_t past_length, const BlockTable& blocks,
+                           const BlockTable& window_blocks = {}) {
+  hash = mix(hash, (uint64_t{seat} << 32) | past_length);
+  for (const BlockTable* table : {&blocks, &window_blocks})
+    hash = mix(mix(hash, table->size()), table->hash());
+  return hash;
 }
 
 struct SampledToken {

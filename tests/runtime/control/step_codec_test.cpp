@@ -57,9 +57,15 @@ StepPlan random_plan(Random& r) {
   plan.replica = r.number();
   plan.command = static_cast<Command>(r.below(2));
   plan.released = r.some<Seat>([&] { return r.number(); });
-  plan.admissions = r.some<Admission>(
-      [&] { return Admission{r.number(), r.number(), random_sampling(r), r.ids(), r.number(), r.number()}; });
-  plan.new_blocks = r.some<NewBlocks>([&] { return NewBlocks{r.number(), r.ids()}; });
+  plan.admissions = r.some<Admission>([&] {
+    return Admission{r.number(), r.number(), random_sampling(r), r.ids(), r.number(), r.number(), r.ids()};
+  });
+  for (auto* blocks : {&plan.new_blocks, &plan.new_window_blocks})
+    *blocks = r.some<NewBlocks>([&] { return NewBlocks{r.number(), r.ids()}; });
+  for (auto* copies : {&plan.copies, &plan.window_copies})
+    *copies = r.some<BlockCopy>([&] {
+      return BlockCopy{static_cast<int32_t>(r.number()), static_cast<int32_t>(r.number())};
+    });
   plan.sequences = r.some<SequenceStep>([&] {
     const uint32_t length = r.number();
     const auto unknown = static_cast<uint32_t>(length == 0 ? 0 : r.below(2));

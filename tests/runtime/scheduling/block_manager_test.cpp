@@ -71,7 +71,7 @@ TEST(BlockManager, SharesAPrefixWhileHeldAndAfterAndEvictsInTheStatedOrder) {
   EXPECT_EQ(second.num_computed, 48U);
   EXPECT_EQ(blocks_of(second), (Ids{0, 1, 2, 4}));
   for (const int32_t block : {0, 1, 2}) EXPECT_EQ(Inspector::holders(manager, block), 2U);
-  EXPECT_EQ(manager.num_free(), 5U);
+  EXPECT_EQ(manager.pool().num_free(), 5U);
 
   manager.release(first, 0);
   manager.release(second, 0);
@@ -80,7 +80,7 @@ TEST(BlockManager, SharesAPrefixWhileHeldAndAfterAndEvictsInTheStatedOrder) {
   Sequence third = sequence_of(joined(common, counting(3000, 3)));
   ASSERT_TRUE(manager.admit(third));
   EXPECT_EQ(blocks_of(third), (Ids{0, 1, 2, 4}));
-  EXPECT_EQ(manager.num_free(), 6U);
+  EXPECT_EQ(manager.pool().num_free(), 6U);
   manager.release(third, 0);
   EXPECT_EQ(Inspector::free_order(manager), (Ids{4, 3, 5, 6, 7, 8, 9, 2, 1, 0}));
 
@@ -102,7 +102,7 @@ TEST(BlockManager, ReusesTailsBeforeHeadsAndWhatIsNoPrefixFirst) {
   Sequence third = sequence_of(counting(0, 2 * 16 + 3));
   ASSERT_TRUE(manager.admit(third));
   EXPECT_EQ(third.num_computed, 32U);
-  EXPECT_EQ(manager.num_free(), 7U);
+  EXPECT_EQ(manager.pool().num_free(), 7U);
 }
 
 TEST(BlockManager, AReusedBlockIsNoLongerPublished) {
@@ -246,16 +246,16 @@ TEST(BlockManager, ReleasedBlocksAreReadAtOnceAndWrittenOnlyAfterThePlansInFligh
   BlockManager manager(3, 16, true);
   Sequence first = served(manager, counting(0, 40));
   manager.release(first, 5);
-  EXPECT_EQ(manager.num_free(), 0U);
-  EXPECT_EQ(manager.num_pending(), 3U);
+  EXPECT_EQ(manager.pool().num_free(), 0U);
+  EXPECT_EQ(manager.pool().num_pending(), 3U);
   Sequence other = sequence_of(counting(1000, 16));
   EXPECT_FALSE(manager.admit(other));
   Sequence same = sequence_of(counting(0, 17));  // one block to read, one to write
   EXPECT_FALSE(manager.admit(same));
   manager.answered(4);
-  EXPECT_EQ(manager.num_free(), 0U);
+  EXPECT_EQ(manager.pool().num_free(), 0U);
   manager.answered(5);
-  EXPECT_EQ(manager.num_free(), 3U);
+  EXPECT_EQ(manager.pool().num_free(), 3U);
   EXPECT_TRUE(manager.admit(same));
 }
 
@@ -266,7 +266,7 @@ TEST(BlockManager, AQuarantinedPrefixThatIsHitLeavesTheQuarantine) {
   Sequence again = sequence_of(counting(0, 33));
   ASSERT_TRUE(manager.admit(again));
   EXPECT_EQ(blocks_of(again), (Ids{0, 1, 2}));
-  EXPECT_EQ(manager.num_pending(), 0U);
+  EXPECT_EQ(manager.pool().num_pending(), 0U);
   manager.answered(5);
   EXPECT_EQ(Inspector::free_order(manager), (Ids{3}));
 }
@@ -314,7 +314,7 @@ TEST(BlockManager, StaysBalancedOver10000RandomOperations) {
     }
     for (auto& sequence : live) manager.release(*sequence, 0);
     manager.answered(step + 1);
-    EXPECT_EQ(manager.num_free(), 40U);
+    EXPECT_EQ(manager.pool().num_free(), 40U);
   }
 }
 

@@ -6,17 +6,42 @@
 
 namespace maniple {
 
-void Inspector::check_integrity(const BlockManager& manager, std::span<const Sequence* const> sequences) {
-  using State = BlockManager::State;
-  std::vector<uint32_t> holders(manager.num_blocks());
-  for (const Sequence* sequence : sequences)
-    for (const int32_t id : sequence->blocks.ids()) ++holders[static_cast<size_t>(id)];
-  size_t published_blocks = 0, shared_blocks = 0;
-  for (int32_t id = 0; id < static_cast<int32_t>(manager.num_blocks()); ++id) {
-    const auto& block = manager.at(id);
+void Inspector::check_integrity(const BlockPool& pool, const std::vector<uint32_t>& holders) {
+  using State = BlockPool::State;
+  for (int32_t id = 0; id < static_cast<int32_t>(pool.size()); ++id) {
+    const auto& block = pool.at(id);
     require(block.holders == holders[static_cast<size_t>(id)], "a block counts other holders than there are");
     require((block.holders > 0) == (block.state == State::held), "a block is in the wrong state");
     require(*block.where == id, "a block is listed under another id");
+  }
+  require(pool.free_.size() + pool.held_.size() + pool.pending_.size() == pool.size(), "a block is lost");
+}
+
+// A sequence holds the window blocks of its KV blocks.
+void Inspector::check_integrity(const WindowBlocks& windows, std::span<const Sequence* const> sequences) {
+  std::vector<uint32_t> holders(windows.pool_.size());
+  for (const Sequence* sequence : sequences)
+    for (size_t i = sequence->first_window_block; i < sequence->window_blocks.size(); ++i) {
+      const int32_t id = sequence->window_blocks[i];
+      ++holders[static_cast<size_t>(id)];
+      require(windows.of(sequence->blocks[i]) == id, "a sequence has the window block of other tokens");
+    }
+  check_integrity(windows.pool_, holders);
+  for (size_t block = 0; block < windows.of_blocks_.size(); ++block)
+    if (const int32_t id = windows.of_blocks_[block]; id >= 0)
+      require(windows.blocks_[static_cast<size_t>(id)] == static_cast<int32_t>(block),
+              "a window block is that of two blocks");
+}
+
+void Inspector::check_integrity(const BlockManager& manager, std::span<const Sequence* const> sequences) {
+  std::vector<uint32_t> holders(manager.pool_.size());
+  for (const Sequence* sequence : sequences)
+    for (const int32_t id : sequence->blocks.ids()) ++holders[static_cast<size_t>(id)];
+  check_integrity(manager.pool_, holders);
+  check_integrity(manager.windows_, sequences);
+  size_t published_blocks = 0, shared_blocks = 0;
+  for (int32_t id = 0; id < static_cast<int32_t>(manager.pool_.size()); ++id) {
+    const auto& block = manager.at(id);
     if (block.shared) {
       ++shared_blocks;
       const auto [first, last] = manager.shared_.equal_range(block.parent);
@@ -31,8 +56,6 @@ void Inspector::check_integrity(const BlockManager& manager, std::span<const Seq
   }
   require(published_blocks == manager.published_.size(), "a block is found that is not published");
   require(shared_blocks == manager.shared_.size(), "a block is found that nobody shares");
-  require(manager.free_.size() + manager.held_.size() + manager.pending_.size() == manager.num_blocks(),
-          "a block is lost");
 }
 
 void Inspector::check_integrity(const Scheduler& scheduler) {

@@ -52,9 +52,12 @@ class FakeRank {
   explicit FakeRank(const SchedulerConfig& config)
       : block_size_(config.block_size),
         table_(config.max_num_seqs, config.num_blocks, config.block_size, config.tokens_in_plan,
-               config.max_rows),
+               config.max_rows, config.windows()),
+        windows_(config.windows()),
         block_tables_(config.max_num_seqs, std::vector<int32_t>(config.max_model_len, -1)),
+        window_tables_(block_tables_),
         kv_(size_t{config.num_blocks} * config.block_size, -1),
+        window_kv_(size_t{windows_.blocks} * config.block_size, -1),
         last_token_(config.max_num_seqs, -1) {}
 
   // `busy` gets the slots that the plan reads or writes; `written` those that it writes anew.
@@ -62,13 +65,18 @@ class FakeRank {
                  std::set<size_t>& written) {
     StepResult result{.step = plan.step, .counts = {}, .tokens = {}, .alternatives = {}, .times = {}};
     const auto views = table_.apply(plan);
-    for (const BlockCopy& copied : plan.copies) copy(copied, written);
+    for (const BlockCopy& copied : plan.copies) copy(copied, kv_, 0, written);
+    for (const BlockCopy& copied : plan.window_copies) copy(copied, window_kv_, kv_.size(), written);
     for (const SequenceView& view : views) {
       std::copy(view.blocks.begin() + view.seen_blocks, view.blocks.end(),
                 block_tables_[view.seat].begin() + view.seen_blocks);
+      std::copy(view.window_blocks.begin() + view.seen_window_blocks, view.window_blocks.end(),
+                window_tables_[view.seat].begin() + view.seen_window_blocks);
       write(view, surplus[static_cast<size_t>(&view - views.data())].again, written);
       for (uint32_t position = 0; position < view.past_length + view.query_length; ++position)
         busy.insert(slot(view, position));
+      for (uint32_t position = first_seen(view); position < view.past_length + view.query_length; ++position)
+        if (windows_.blocks > 0) busy.insert(kv_.size() + window_slot(view, position));
     }
     for (const SequenceView& view : views) {
       result.counts.push_back(view.rows());
@@ -89,17 +97,27 @@ class FakeRank {
   }
 
  private:
+  size_t slot_of(const std::vector<int32_t>& table, uint32_t position) const {
+    return static_cast<size_t>(table[position / block_size_]) * block_size_ + position % block_size_;
+  }
   size_t slot(const SequenceView& view, uint32_t position) const {
-    return static_cast<size_t>(block_tables_[view.seat][position / block_size_]) * block_size_ +
-           position % block_size_;
+    return slot_of(block_tables_[view.seat], position);
+  }
+  // Those of window blocks count on behind all others.
+  size_t window_slot(const SequenceView& view, uint32_t position) const {
+    return slot_of(window_tables_[view.seat], position);
+  }
+  uint32_t first_seen(const SequenceView& view) const {
+    return view.past_length + 1 - std::min(view.past_length + 1, windows_.length);
   }
 
-  void copy(const BlockCopy& copied, std::set<size_t>& written) {
+  void copy(const BlockCopy& copied, std::vector<int32_t>& kv, size_t first,
+            std::set<size_t>& written) const {
     const size_t from = static_cast<size_t>(copied.from) * block_size_,
                  to = static_cast<size_t>(copied.to) * block_size_;
     for (size_t i = 0; i < block_size_; ++i) {
-      written.insert(to + i);
-      kv_[to + i] = kv_[from + i];
+      written.insert(first + to + i);
+      kv[to + i] = kv[from + i];
     }
   }
 
@@ -113,6 +131,10 @@ class FakeRank {
         EXPECT_EQ(before, token) << "computed again";
       else
         written.insert(at);
+      if (windows_.blocks == 0 || shared) continue;
+      const size_t in_window = window_slot(view, view.past_length + i);
+      window_kv_[in_window] = token;
+      if (i >= again) written.insert(kv_.size() + in_window);
     }
   }
 
@@ -120,13 +142,17 @@ class FakeRank {
     std::vector<int32_t> tokens;
     for (uint32_t position = 0; position < view.past_length + view.query_length; ++position)
       tokens.push_back(kv_[slot(view, position)]);
+    for (uint32_t position = first_seen(view); position < tokens.size() && windows_.blocks > 0; ++position)
+      EXPECT_EQ(window_kv_[window_slot(view, position)], tokens[position]) << "of a window";
     return tokens;
   }
 
   uint32_t block_size_;
   SequenceTable table_;
-  std::vector<std::vector<int32_t>> block_tables_;  // by seat, updated from the new blocks of a view
-  std::vector<int32_t> kv_;
+  WindowPool windows_;
+  // By seat, updated from the new blocks of a view.
+  std::vector<std::vector<int32_t>> block_tables_, window_tables_;
+  std::vector<int32_t> kv_, window_kv_;
   std::vector<int32_t> last_token_;
 };
 
@@ -175,6 +201,7 @@ class RandomLoad {
     while (scheduler_.has_work() && !testing::Test::HasFailure()) advance();
     EXPECT_TRUE(live_.empty());
     EXPECT_EQ(scheduler_.counts().free_blocks, config_.num_blocks);
+    EXPECT_EQ(scheduler_.kv_use().held_window_blocks, 0U);
     EXPECT_EQ(scheduler_.counts().running, 0U);
   }
 
@@ -186,6 +213,7 @@ class RandomLoad {
   size_t rows_more() const { return rows_more_; }
   size_t scores() const { return scores_; }
   size_t copies() const { return copies_; }
+  size_t given_back() const { return given_back_; }
 
  private:
   struct Live {
@@ -262,6 +290,8 @@ class RandomLoad {
       commit();
     }
     Inspector::check_integrity(scheduler_);
+    const KvUse use = scheduler_.kv_use();
+    if (config_.window > 0 && use.held_window_blocks < use.held_blocks) ++given_back_;
   }
 
   void launch(StepPlan plan) {
@@ -295,6 +325,7 @@ class RandomLoad {
       if (const Sequence* sequence = scheduler_.find(request.first, request.second);
           sequence->status == SequenceStatus::running)
         running[sequence->seat] = sequence;
+    const uint32_t most_again = config_.window > 0 ? 1 : 6;  // a window has no more
     std::vector<Surplus> surplus;
     size_t rows = 0;
     for (const SequenceStep& step : plan.sequences) rows += step.rows();
@@ -305,7 +336,8 @@ class RandomLoad {
       const Sequence& sequence = *running.at(step.seat);
       const uint32_t start = sequence.planned_computed() - step.query_length;
       const bool committed = start <= sequence.num_tokens();
-      const uint32_t past = start - (committed ? static_cast<uint32_t>(below(std::min(start, 6U) + 1)) : 0);
+      const uint32_t past =
+          start - (committed ? static_cast<uint32_t>(below(std::min(start, most_again) + 1)) : 0);
       if (past < start) step.past_length = past;
       const auto tokens = sequence.tokens.begin();
       plan.known_tokens.insert(plan.known_tokens.end(), tokens + past, tokens + start);
@@ -322,7 +354,7 @@ class RandomLoad {
       for (size_t row = first; row < first + more; ++row)
         surplus.back().tokens.push_back(
             predict(std::span(sequence.tokens).first(row + 1), sequence.sampling.seed).token);
-      plan.state_hash = fold_state(plan.state_hash, step.seat, past, sequence.blocks);
+      plan.state_hash = fold_state(plan.state_hash, step.seat, past, sequence.blocks, sequence.window_blocks);
       recomputed_ += start - past;
       rows_more_ += more;
     }
@@ -397,6 +429,7 @@ class RandomLoad {
   size_t rows_more_ = 0;
   size_t scores_ = 0;
   size_t copies_ = 0;
+  size_t given_back_ = 0;  // steps that hold fewer window blocks than others
 };
 
 struct Case {
@@ -414,7 +447,8 @@ SchedulerConfig tiny(const Case& chosen, uint64_t seed) {
           .max_rows = static_cast<uint32_t>(std::max<uint64_t>(1 + seed % 8, seed * 5 % 12)),
           .max_model_len = 64,
           .block_size = seed % 2 == 0 ? 4U : 8U,
-          .num_blocks = static_cast<uint32_t>(8 + seed * 5 % 20),
+          .num_blocks = static_cast<uint32_t>(8 + seed * 5 % 20 + (seed % 3 == 2 ? 40 : 0)),
+          .window = static_cast<uint32_t>(seed % 3 * (seed % 3 == 1 ? 5 : 6)),
           .prefix_cache = chosen.prefix_cache,
           .eos_token_ids = {2},
           .policy = chosen.policy,
@@ -424,7 +458,8 @@ SchedulerConfig tiny(const Case& chosen, uint64_t seed) {
 
 TEST_P(RandomModel, EveryOutputEqualsTheModelRunDirectlyOver10000Steps) {
   SchedulerCounts sum;
-  size_t completed = 0, ahead = 0, dropped = 0, recomputed = 0, rows_more = 0, scores = 0, copies = 0;
+  size_t completed = 0, ahead = 0, dropped = 0, recomputed = 0, rows_more = 0, scores = 0, copies = 0,
+         given_back = 0;
   for (uint64_t seed = 1; seed <= 10; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     RandomLoad load(tiny(GetParam(), seed), seed);
@@ -443,6 +478,7 @@ TEST_P(RandomModel, EveryOutputEqualsTheModelRunDirectlyOver10000Steps) {
     rows_more += load.rows_more();
     scores += load.scores();
     copies += load.copies();
+    given_back += load.given_back();
   }
   EXPECT_GT(completed, 300U);
   EXPECT_GT(sum.preemptions, 50U);
@@ -450,6 +486,7 @@ TEST_P(RandomModel, EveryOutputEqualsTheModelRunDirectlyOver10000Steps) {
   EXPECT_GT(rows_more, 1000U);
   EXPECT_GT(scores, 1000U);
   EXPECT_GT(copies, 100U) << "prompts are shared to their last token";
+  EXPECT_GT(given_back, 1000U);
   if (GetParam().steps_in_flight == 1) {
     EXPECT_EQ(ahead, 0U);
   } else if (GetParam().tokens_in_plan) {

@@ -10,14 +10,21 @@ namespace maniple {
 // What only tests ask.
 struct Inspector {
   static std::vector<int32_t> free_order(const BlockManager& manager) {
-    return {manager.free_.begin(), manager.free_.end()};
+    return {manager.pool_.free_.begin(), manager.pool_.free_.end()};
   }
-  static uint32_t holders(const BlockManager& manager, int32_t block) { return manager.at(block).holders; }
+  static uint32_t holders(const BlockManager& manager, int32_t block) {
+    return manager.pool_.at(block).holders;
+  }
+  static int32_t window_of(const BlockManager& manager, int32_t block) { return manager.windows_.of(block); }
   static bool published(const BlockManager& manager, int32_t block) { return manager.at(block).serial != 0; }
 
   // They throw if the state is inconsistent. holders: every sequence that holds blocks.
   static void check_integrity(const BlockManager& manager, std::span<const Sequence* const> holders);
   static void check_integrity(const Scheduler& scheduler);
+
+ private:
+  static void check_integrity(const BlockPool& pool, const std::vector<uint32_t>& holders);
+  static void check_integrity(const WindowBlocks& windows, std::span<const Sequence* const> sequences);
 };
 
 // first, first + 1, ...
