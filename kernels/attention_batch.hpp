@@ -64,7 +64,7 @@ struct KvPages {
 
 // The tokens of a step, sequence after sequence. Token i of sequence s (i counts from
 // 0 within the step) has absolute position past_lengths[s] + i and sees positions
-// 0 .. past_lengths[s] + i. Prefill and decode differ only in their query lengths.
+// 0 .. past_lengths[s] + i, or the last ones of them (AttentionCall::window). Prefill and decode differ only in their query lengths.
 //
 // A padding row is a sequence with past length -1, one query token and an empty context. Its slot is -1, its
 // position a valid one. Nothing is stored for it, and its output rows are unspecified.
@@ -73,7 +73,8 @@ struct AttentionBatch {
       query_starts;  // int32 [sequences + 1], first token of each sequence in the batch, last entry = tokens
   ConstTensorView past_lengths;  // int32 [sequences]
   ConstTensorView seats;         // int32 [sequences], the row of block_tables of each sequence
-  ConstTensorView block_tables;  // int32 [seats, width], entries past the context are not read
+  ConstTensorView block_tables;  // int32 [seats, width], entries past the context, and left of the groups of
+                                 // 16 positions that a window begins in, are not read
   ConstTensorView positions;     // int32 [tokens], absolute
   ConstTensorView
       slots;  // int32 [tokens], block * block_size + offset: where the token's key and value are stored
@@ -114,7 +115,7 @@ void merge_classes(int64_t count, Merge merge) {
 // With several owners there is one KV head, and a rank computes its own splits for the query heads of all of them, which
 // lie one owner after the other: queries are [owners, tokens, query width / owners], out is fp32 [owners, tokens,
 // query heads / owners, value_dim + 2]: the sums of p * v, the maximum, the sum of p (0: no position seen). Ops::merge_partials
-// makes the result of them. Block tables have an entry for each split; those of other owners are not read.
+// makes the result of them, with the sinks, which attention then ignores. Block tables have an entry for each split; those of other owners are not read.
 struct AttentionCall {
   ConstTensorView queries;  // [tokens, query width]
   HeadLayout heads;
@@ -122,13 +123,16 @@ struct AttentionCall {
   KvPages pages;
   TensorView out;  // [tokens, out width]
   float scale = 1;
-  int64_t window = 0;  // a token sees this many positions, its own the last; 0: all
+  int64_t window = 0;  // a token sees this many positions, its own the last; 0: all. Not of shared rows
+  // fp32 [query heads of the rank], or empty: a score that joins each softmax, of a value of zeros.
+  ConstTensorView sinks = {};
   float soft_cap = 0;  // scores become cap * tanh(score / cap); 0: no cap
   ContextShare context = {};
 
   // Whether queries, output and pages agree in shape and type.
   bool consistent() const {
-    if (!pages.layout.holds(heads, queries.dtype)) return false;
+    if (!pages.layout.holds(heads, queries.dtype) || (window > 0 && pages.layout.shared)) return false;
+    if (context.owners == 1 && !sinks.empty() && sinks.shape != Shape{heads.query_heads}) return false;
     if (context.owners == 1)
       return queries.shape == Shape{batch.tokens(), heads.query_width()} &&
              out.shape == Shape{batch.tokens(), heads.out_width()} && out.dtype == queries.dtype;

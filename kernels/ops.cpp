@@ -29,7 +29,6 @@ bool suits_heads(ConstTensorView x, std::span<const Weight* const> weights, Cons
 }
 
 void Ops::attention(const AttentionCall& call) {
-  if (call.window != 0) refuse(fmt::format("a window ({} positions)", call.window));
   if (call.soft_cap != 0) refuse(fmt::format("a soft cap on scores ({})", call.soft_cap));
   const KvPages& pages = call.pages;
   if (pages.layout.dtype != DType::fp8 && (pages.key_scale != 1 || pages.value_scale != 1))

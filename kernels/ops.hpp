@@ -158,14 +158,15 @@ class Ops {
                             ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
                             const KvPages& pages) = 0;
   // Keys and values always come from the cache. Slots that no token wrote (they may hold NaN) never enter a
-  // result. Throws Error (input) for a window, a soft cap, or scales of a cache that is not fp8, which no backend has yet.
+  // result. Throws Error (input) for a soft cap, or scales of a cache that is not fp8, which no backend has yet.
   void attention(const AttentionCall& call);
   // Called at start-up, before any step is captured: announces such calls, with up to this number of sequences. Tensors may be without
   // memory.
   virtual void prepare_attention(const AttentionCall& /*call*/) {}
   // out [tokens, query width] = attention over a context of several owners, from what each of them made (AttentionCall):
-  // partials fp32 [owners, tokens, query heads, value_dim + 2]. Owners that divide attention_classes: the bits of one owner.
-  virtual void merge_partials(ConstTensorView partials, TensorView out) = 0;
+  // partials fp32 [owners, tokens, query heads, value_dim + 2]. sinks: as in
+  // AttentionCall, of these heads. Owners that divide attention_classes: the bits of one owner.
+  virtual void merge_partials(ConstTensorView partials, ConstTensorView sinks, TensorView out) = 0;
 
   // --- latent attention: one KV head, whose rows [c | k_r] are shared (KvLayout); r = value_dim, the other lanes rotate ---
   // The first lanes of head h of out = the first of head h of x * weights[h]^T. x and out are [tokens, heads x any width that is

@@ -30,7 +30,7 @@ void head_squares(ConstTensorView qkv, const HeadLayout& heads, TensorView out) 
 void rotary_store(ConstTensorView qkv, const HeadLayout& heads, const HeadNorms& norms,
                   ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
                   const KvPages& pages) override;
-void merge_partials(ConstTensorView partials, TensorView out) override;
+void merge_partials(ConstTensorView partials, ConstTensorView sinks, TensorView out) override;
 
 void matmul_heads(ConstTensorView x, std::span<const Weight* const> weights, TensorView out) override;
 void latent_store(ConstTensorView rows, const LatentNorm& norm, ConstTensorView cos_sin,

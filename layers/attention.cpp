@@ -61,7 +61,7 @@ void attend_block(const AttentionCall& mine, ForwardContext& context) {
   shared.out = partials;
   context.ops.attention(shared);
   group.all_to_all(partials, received);
-  context.ops.merge_partials(received, mine.out);
+  context.ops.merge_partials(received, mine.sinks, mine.out);
 }
 
 // The bits of a token do not depend on the others of its block.
@@ -94,7 +94,8 @@ Attention::Attention(const std::string& source, const LayerConfig& layer, const 
       qkv_(query_key_value(source, config), config.hidden_size, lanes_of(layer, config), config.qkv_bias,
            tensor),
       output_(source + ".o_proj", config.hidden_size, config.num_heads * config.head_dim, config.o_bias,
-              tensor, {head_dim_ / 2, heads().key_dim / 2}, config.activation_group) {
+              tensor, {head_dim_ / 2, heads().key_dim / 2}, config.activation_group),
+      window_(layer.window) {
   const auto norm = [&](const char* name, int64_t heads, const std::vector<int64_t>& own) {
     return RmsNorm::of_heads(source + name, heads * head_dim_, lanes_of(layer, config), own,
                              static_cast<float>(config.rms_norm_eps));
@@ -107,6 +108,16 @@ Attention::Attention(const std::string& source, const LayerConfig& layer, const 
     key_norm_.emplace(norm(".k_norm", config.num_kv_heads, kv_heads_of(config, tensor)));
     heads_of_all_ = first_holders(config, tensor.size);
   }
+  if (config.sinks)
+    sinks_.spec = {WeightRole::vector,
+                   heads().query_heads,
+                   1,
+                   1,
+                   {{{source + ".sinks", ""},
+                     {config.num_heads},
+                     even_shard(config.num_heads, tensor.size, tensor.rank, "attention heads"),
+                     {0, 1},
+                     0}}};
 }
 
 void Attention::prepare(Device& device) {
@@ -146,13 +157,22 @@ TensorView Attention::forward(ConstTensorView x, ConstTensorView cos_sin, const 
   const TensorView qkv = qkv_.forward(x, context);
   context.ops.rotary_store(qkv, layout, norms(qkv, context), cos_sin, batch, queries, pages);
   const float scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim_)));
-  attend({queries, layout, batch, pages, attended, scale}, context);
+  attend({.queries = queries,
+          .heads = layout,
+          .batch = batch,
+          .pages = pages,
+          .out = attended,
+          .scale = scale,
+          .window = window_,
+          .sinks = sinks_.vector},
+         context);
   return output_.forward(attended, context);
 }
 
 void Attention::append_parameters(Parameters& parameters) {
   qkv_.append_parameters(parameters);
   output_.append_parameters(parameters);
+  if (sinks_.spec.rows > 0) parameters.push_back(&sinks_);
   if (!query_norm_) return;
   query_norm_->append_parameters(parameters);
   key_norm_->append_parameters(parameters);

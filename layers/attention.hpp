@@ -35,6 +35,8 @@ class Attention {
   int64_t model_query_heads_;
   QkvParallelLinear qkv_;
   RowParallelLinear output_;
+  int64_t window_;
+  Parameter sinks_;  // of the own query heads; no rows: there are none
   std::optional<RmsNorm> query_norm_;
   std::optional<RmsNorm> key_norm_;
   std::vector<int32_t>

@@ -88,7 +88,8 @@ enum class AttentionKind : uint8_t { full, latent };
 struct LayerConfig {
   int64_t dense_width = 0;  // inner size of the MLP; 0: the experts are in its place
   AttentionKind attention = AttentionKind::full;
-  size_t rotary = 0;  // in ModelConfig::rotaries
+  size_t rotary = 0;   // in ModelConfig::rotaries
+  int64_t window = 0;  // tokens that a token attends to, itself the last; 0: all
 
   bool is_sparse() const { return dense_width == 0; }
 };
@@ -107,6 +108,7 @@ struct ModelConfig {
   bool tie_word_embeddings = false;  // lm_head is embed_tokens
   bool qkv_bias = false;
   bool o_bias = false;
+  bool sinks = false;  // a learned score of each query head joins its softmax
   bool mlp_bias = false;
   bool qk_norm = false;                // RMS norm of each head of q and k, before the rotation,
   bool whole_qk_norm = false;          // or of all heads of q, and of k

@@ -233,6 +233,7 @@ void CpuOps::attend(const AttentionCall& call) {
   const int64_t block_size = call.pages.layout.block_size;
   require(std::has_single_bit(static_cast<uint64_t>(block_size)) && block_size >= 16,
           "attention: the block size is no power of two from 16 on");
+  require(call.window == 0 && call.sinks.empty(), "windows and sinks");
   const Tiles tiles(call);
   AttentionKernel kernel = path_.of(call.queries.dtype).attention;
   if (call.pages.layout.dtype == DType::fp8) kernel.split = kernel.split_e4m3;
@@ -244,7 +245,8 @@ void CpuOps::attend(const AttentionCall& call) {
 }
 
 // A row of the output is a tile of one token and one head.
-void CpuOps::merge_partials(ConstTensorView partials, TensorView out) {
+void CpuOps::merge_partials(ConstTensorView partials, ConstTensorView sinks, TensorView out) {
+  require(sinks.empty(), "sinks");
   const int64_t owners = partials.shape[0], tokens = partials.shape[1], heads = partials.shape[2],
                 width = partials.shape[3], dim = width - 2;
   require(partials.dtype == DType::fp32 && out.shape == Shape{tokens, heads * dim} && dim % 16 == 0,

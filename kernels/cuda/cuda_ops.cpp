@@ -262,6 +262,7 @@ void CudaOps::attend(const AttentionCall& call) {
   require(call.consistent() && keeps_kv(call.pages.layout, call.queries.dtype) &&
               is_activation(call.queries.dtype) && std::max(heads.key_dim, heads.value_dim) <= max_head_dim,
           "shapes of an attention");
+  require(call.window == 0 && call.sinks.empty(), "windows and sinks on a GPU");
   const PagedRows rows(call.pages);
   const AttentionArguments arguments{.dtype = call.queries.dtype,
                                      .queries = call.queries.data,
@@ -292,7 +293,8 @@ void CudaOps::attend(const AttentionCall& call) {
   if (arguments.tokens > arguments.sequences) attention_prefill(stream_, arguments);
 }
 
-void CudaOps::merge_partials(ConstTensorView partials, TensorView out) {
+void CudaOps::merge_partials(ConstTensorView partials, ConstTensorView sinks, TensorView out) {
+  require(sinks.empty(), "sinks on a GPU");
   const int64_t dim = partials.shape[3] - 2;
   require(partials.dtype == DType::fp32 && is_activation(out.dtype) &&
               out.shape == Shape{partials.shape[1], partials.shape[2] * dim},

@@ -128,13 +128,20 @@ Partial merged(std::vector<Partial> parts) {
 }
 
 // Splits begin at multiples of attention_split for every length: a position's place in the sum never changes.
-Partial attended(const Context& context, int64_t length, const Floats& query, float scale,
+Partial attended(const Context& context, IndexRange seen, const Floats& query, float scale,
                  const ContextShare& share) {
   std::vector<Partial> sums(static_cast<size_t>(classes_of(share)));
-  for (int64_t i = 0, begin = 0; (begin = (share.owner + i * share.owners) * attention_split) < length; ++i)
-    merge(sums[static_cast<size_t>(i) % sums.size()],
-          context.over({begin, std::min(begin + attention_split, length)}, query, scale));
+  for (int64_t i = 0, begin = 0; (begin = (share.owner + i * share.owners) * attention_split) < seen.end;
+       ++i) {
+    const IndexRange part{std::max(begin, seen.begin), std::min(begin + attention_split, seen.end)};
+    if (part.size() > 0) merge(sums[static_cast<size_t>(i) % sums.size()], context.over(part, query, scale));
+  }
   return merged(std::move(sums));
+}
+
+// A sink is a position whose value is zeros.
+void add_sink(Partial& sum, ConstTensorView sinks, int64_t head) {
+  if (!sinks.empty()) merge(sum, {sinks.as<float>()[head], 1, Floats(sum.values.size())});
 }
 
 }  // namespace
@@ -198,8 +205,10 @@ void ReferenceOps::attend(const AttentionCall& call) {
                       length = past[s] + (t - starts[s]) + 1;
         if (length <= 0) continue;
         const Floats query = reference::read(call.queries, row * heads.key_dim, heads.key_dim);
-        Partial sum = attended(context, length, query, call.scale, call.context);
+        const int64_t begin = call.window > 0 ? std::max<int64_t>(length - call.window, 0) : 0;
+        Partial sum = attended(context, {begin, length}, query, call.scale, call.context);
         if (call.context.owners == 1) {
+          add_sink(sum, call.sinks, h);
           reference::write(call.out, row * dim, divided(sum));
         } else {
           sum.values.resize(static_cast<size_t>(dim));
@@ -210,7 +219,7 @@ void ReferenceOps::attend(const AttentionCall& call) {
     }
 }
 
-void ReferenceOps::merge_partials(ConstTensorView partials, TensorView out) {
+void ReferenceOps::merge_partials(ConstTensorView partials, ConstTensorView sinks, TensorView out) {
   const int64_t owners = partials.shape[0], width = partials.shape[3], dim = width - 2,
                 rows = partials.shape[1] * partials.shape[2];
   require(partials.dtype == DType::fp32 && out.shape == Shape{partials.shape[1], partials.shape[2] * dim},
@@ -223,7 +232,9 @@ void ReferenceOps::merge_partials(ConstTensorView partials, TensorView out) {
       values.resize(static_cast<size_t>(dim));
       parts.push_back({maximum, weight, std::move(values)});
     }
-    reference::write(out, row * dim, divided(merged(std::move(parts))));
+    Partial sum = merged(std::move(parts));
+    add_sink(sum, sinks, row % partials.shape[2]);
+    reference::write(out, row * dim, divided(std::move(sum)));
   }
 }
 

@@ -45,7 +45,7 @@ class DryOps final : public Ops {
   void head_squares(ConstTensorView, const HeadLayout&, TensorView) override {}
   void rotary_store(ConstTensorView, const HeadLayout&, const HeadNorms&, ConstTensorView,
                     const AttentionBatch&, TensorView, const KvPages&) override {}
-  void merge_partials(ConstTensorView, TensorView) override {}
+  void merge_partials(ConstTensorView, ConstTensorView, TensorView) override {}
   void matmul_heads(ConstTensorView, std::span<const Weight* const>, TensorView) override {}
   void latent_store(ConstTensorView, const LatentNorm&, ConstTensorView, const AttentionBatch&,
                     const KvPages&) override {}

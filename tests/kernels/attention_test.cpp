@@ -287,7 +287,7 @@ TEST_P(Attention, OfOwnersOfAContextMergesToTheBitsOfOneOwner) {
         device().copy(received.view().rows(owner, 1).data,
                       partials[static_cast<size_t>(owner)].view().rows(member, 1).data,
                       received.view().rows(owner, 1).bytes());
-      ops().merge_partials(received, out);
+      ops().merge_partials(received, {}, out);
       for (int64_t t = 0; t < tokens; ++t)
         for (int64_t i = 0; i < each * value_dim; ++i)
           set(result, (t * heads + member * each) * value_dim + i, get(out, t * each * value_dim + i));
@@ -337,8 +337,6 @@ TEST_P(Attention, RefusesByNameWhatGoesBeyondPlainCausalAttention) {
     return "";
   };
   EXPECT_EQ(refused([](AttentionCall&) {}), "");
-  EXPECT_EQ(refused([](AttentionCall& call) { call.window = 4096; }),
-            "attention with a window (4096 positions) is not supported");
   EXPECT_EQ(refused([](AttentionCall& call) { call.soft_cap = 50; }),
             "attention with a soft cap on scores (50) is not supported");
   EXPECT_EQ(refused([](AttentionCall& call) { call.pages.key_scale = 0.5f; }),

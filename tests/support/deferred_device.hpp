@@ -187,8 +187,8 @@ class DeferredOps : public Ops {
                     const KvPages& pages) override {
     device_.defer([=, this] { inner_.rotary_store(qkv, heads, norms, cos_sin, batch, queries, pages); });
   }
-  void merge_partials(ConstTensorView partials, TensorView out) override {
-    device_.defer([=, this] { inner_.merge_partials(partials, out); });
+  void merge_partials(ConstTensorView partials, ConstTensorView sinks, TensorView out) override {
+    device_.defer([=, this] { inner_.merge_partials(partials, sinks, out); });
   }
   void matmul_heads(ConstTensorView x, std::span<const Weight* const> weights, TensorView out) override {
     device_.defer([=, this] { inner_.matmul_heads(x, weights, out); });

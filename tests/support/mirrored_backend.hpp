@@ -236,8 +236,8 @@ class MirroredOps : public Ops {
     return inner_.ops->keeps_kv(layout, activations);
   }
   void prepare_attention(const AttentionCall& call) override { inner_.ops->prepare_attention(call); }
-  void merge_partials(ConstTensorView partials, TensorView out) override {
-    run([&](Ops& ops, Transfer& t) { ops.merge_partials(t.in(partials), t.out(out)); });
+  void merge_partials(ConstTensorView partials, ConstTensorView sinks, TensorView out) override {
+    run([&](Ops& ops, Transfer& t) { ops.merge_partials(t.in(partials), t.in(sinks), t.out(out)); });
   }
   void matmul_heads(ConstTensorView x, std::span<const Weight* const> weights, TensorView out) override {
     run([&](Ops& ops, Transfer& t) { ops.matmul_heads(t.in(x), weights, t.out(out)); });
@@ -305,6 +305,7 @@ class MirroredOps : public Ops {
       inner.queries = t.in(call.queries);
       inner.batch = there(t, call.batch);
       inner.pages = there(t, call.pages);
+      inner.sinks = t.in(call.sinks);
       inner.out = t.out(call.out);
       ops.attention(inner);
     });
