@@ -81,7 +81,7 @@ void attend_shared(const AttentionCall& mine, ForwardContext& context) {
 }  // namespace
 
 void attend(const AttentionCall& call, ForwardContext& context) {
-  if (context.groups.context)
+  if (context.groups.context && call.window == 0)  // every rank holds what a window sees
     attend_shared(call, context);
   else
     context.ops.attention(call);

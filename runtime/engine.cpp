@@ -56,6 +56,7 @@ SchedulerConfig Engine::scheduler_config() const {
   scheduler.max_rows = plan_.max_rows;
   scheduler.max_model_len = plan_.max_model_len;
   scheduler.block_size = plan_.block_tokens;
+  scheduler.window = plan_.window;
   scheduler.prefix_cache = options_.prefix_cache;
   scheduler.eos_token_ids = model_.stop_token_ids();
   scheduler.policy = options_.schedule;

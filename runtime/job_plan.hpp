@@ -23,6 +23,15 @@ struct RankNeeds {
   KvGeometry kv;  // gives the bytes of a block
 };
 
+// Blocks of a KV cache, and of the pool of its layers with a window.
+struct KvBlocks {
+  size_t blocks = 0, window_blocks = 0;
+
+  size_t bytes(const KvGeometry& kv) const {
+    return blocks * kv.block_bytes() + window_blocks * kv.window_block_bytes();
+  }
+};
+
 struct JobPlan {
   BackendChoice backend;  // neither is automatic
   GridSize grid;
@@ -42,12 +51,21 @@ struct JobPlan {
   DType kv_dtype = DType::bf16;    // of keys and values
   std::vector<IndexRange> stages;  // layers of each
   uint32_t max_model_len = 0;      // tokens of prompt and completion
-  std::vector<RankNeeds> needs;    // by place in a replica
+  uint32_t window = 0;           // tokens that layers with KV blocks of their own pool see; 0: there are none
+  std::vector<RankNeeds> needs;  // by place in a replica
 
   RankPlan rank(int rank) const;
   const RankNeeds& needs_of(int rank) const {
     return needs[static_cast<size_t>(rank % grid.replica_ranks())];
   }
+  // That the longest request holds, and that so many sequences of its length need.
+  KvBlocks kv_blocks_of_request() const;
+  KvBlocks kv_blocks(uint32_t max_num_seqs) const;
+  // So many blocks, and the pool of windows beside them.
+  KvBlocks with_windows(size_t blocks, uint32_t max_num_seqs) const;
+  // That fit into so much memory, of which a block takes token_bytes beside the cache.
+  KvBlocks fitting_blocks(const KvGeometry& kv, uint32_t max_num_seqs, size_t memory,
+                          size_t token_bytes = 0) const;
   // True if the rank sends its replica's results to rank 0.
   bool sends_results(int rank) const { return result_rank_of(grid, position_in(grid, rank).data) == rank; }
 };

@@ -38,8 +38,8 @@ RankModel::RankModel(World& world, const EngineOptions& options, const JobPlan& 
       shared_(model),
       warnings_(model.warnings),
       generation_config_(model.generation_config),
-      limits_{options.max_num_seqs, plan.step_tokens, plan.max_model_len,
-              options.block_size,   rank_.context(),  plan.max_rows},
+      limits_{options.max_num_seqs, plan.step_tokens, plan.max_model_len, options.block_size,
+              rank_.context(),      plan.max_rows,    plan.window},
       backend_(std::move(backend)) {
   info_.architecture = shared_.config.architecture;
   info_.quantisation = shared_.scheme->description();
@@ -234,19 +234,18 @@ size_t RankModel::ranks_with_my_memory() const {
 // largest batch can use.
 uint32_t RankModel::affordable_blocks(size_t may_take) const {
   if (options_.kv_blocks) return *options_.kv_blocks;
-  const size_t block_bytes = kv().block_bytes();
-  const size_t useful =
-      size_t{limits_.max_num_seqs} * ((limits_.max_model_len + plan_.block_tokens - 1) / plan_.block_tokens);
+  const size_t useful = plan_.kv_blocks(limits_.max_num_seqs).blocks;
   const size_t memory = options_.kv_memory.value_or(may_take);
-  const size_t token_bytes = model_->head() ? plan_.block_tokens * sizeof(int32_t) : 0;  // BatchBuilder's
-  const size_t blocks =
-      options_.kv_memory ? memory / block_bytes : std::min(useful, memory / (block_bytes + token_bytes));
+  const size_t token_bytes =
+      model_->head() && !options_.kv_memory ? plan_.block_tokens * sizeof(int32_t) : 0;  // BatchBuilder's
+  const size_t fitting = plan_.fitting_blocks(kv(), limits_.max_num_seqs, memory, token_bytes).blocks,
+               blocks = options_.kv_memory ? fitting : std::min(useful, fitting);
   const std::string limit = options_.kv_memory ? "" : address_limit_text();
   if (blocks == 0)
     throw Error(
         ExitCode::preflight,
         fmt::format("the KV cache has room for no block: a block of {} tokens takes {} bytes, {} are there{}",
-                    plan_.block_tokens, block_bytes, memory, limit),
+                    plan_.block_tokens, kv().block_bytes() + kv().window_block_bytes(), memory, limit),
         "no request could be computed",
         options_.kv_memory ? "a larger `kv_memory` or a smaller `block_size`"
         : limit.empty()    ? "fewer ranks a node, or a larger `gpu_memory_utilization` of GPUs"
@@ -291,9 +290,11 @@ void RankModel::size_kv_cache() {
     smallest = std::min(smallest, all[static_cast<size_t>(rank)]);
   }
   info_.num_blocks = *std::ranges::min_element(blocks_of_replicas_);
+  info_.window_blocks = limits_.windows(info_.num_blocks).blocks;
   collective_phase(world_, [&] {
     sizes.num_blocks = blocks_of_replicas_[static_cast<size_t>(rank_.position.data)];
-    info_.kv_bytes = sizes.num_blocks * sizes.kv.block_bytes();
+    const KvBlocks held{sizes.num_blocks, limits_.windows(sizes.num_blocks).blocks};
+    info_.kv_bytes = held.bytes(sizes.kv);
     info_.scratch_bytes = sizes.scratch.total();
     runner_ = std::make_unique<ModelRunner>(*model_, *backend_.ops, groups_, sizes, activity_.layer);
   });

@@ -33,6 +33,7 @@ struct EngineInfo {
   std::string quantisation;       // "gptq 4 bit, groups of 128"; empty: none
   std::string left_out;           // of the checkpoint: tensors of other parts than the language model
   uint32_t num_blocks = 0;        // the smallest count of any rank
+  uint32_t window_blocks = 0;     // beside these, of layers with a window
   size_t weight_bytes = 0;        // of this rank, as the three below
   size_t kv_bytes = 0;
   size_t scratch_bytes = 0;

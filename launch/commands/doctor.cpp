@@ -64,16 +64,15 @@ std::string files_text(const DoctorOptions& options, const JobPlan& plan, const 
 // The memory that one rank needs for weights and for requests of full length.
 std::string needs_text(const JobPlan& plan, const EngineOptions& engine) {
   if (plan.needs.empty()) return {};
-  const size_t blocks = (plan.max_model_len + plan.block_tokens - 1) / plan.block_tokens;
   const std::string stages = stages_text(plan);
   std::string text = stages.empty() ? "" : fmt::format("stages: {}\n", stages);
   for (int stage = 0; stage < plan.grid.pipeline; ++stage) {
     const RankNeeds& needs = plan.needs_of(stage * plan.grid.tensor);
-    text +=
-        fmt::format("needs of a rank{}: {} for weights; {} for the KV cache of a request of {}, {} for {}\n",
-                    stages.empty() ? "" : fmt::format(" of stage {}", stage), bytes_text(needs.weight_bytes),
-                    bytes_text(blocks * needs.kv.block_bytes()), counted(plan.max_model_len, "token"),
-                    bytes_text(engine.max_num_seqs * blocks * needs.kv.block_bytes()), engine.max_num_seqs);
+    text += fmt::format(
+        "needs of a rank{}: {} for weights; {} for the KV cache of a request of {}, {} for {}\n",
+        stages.empty() ? "" : fmt::format(" of stage {}", stage), bytes_text(needs.weight_bytes),
+        bytes_text(plan.kv_blocks_of_request().bytes(needs.kv)), counted(plan.max_model_len, "token"),
+        bytes_text(plan.kv_blocks(engine.max_num_seqs).bytes(needs.kv)), engine.max_num_seqs);
   }
   return text;
 }

@@ -108,6 +108,8 @@ std::string banner(const EngineOptions& options, const JobPlan& plan, const Engi
                                          counted(options.max_num_seqs, "sequence"), info.capture_seconds);
   const std::string left_out =
       info.left_out.empty() ? "" : fmt::format("maniple: not read: {}\n", info.left_out);
+  const std::string windows =
+      plan.window == 0 ? "" : fmt::format(", {} for windows of {}", info.window_blocks, plan.window);
   const std::string reason = plan.repro_reason.empty() ? "" : fmt::format(" ({})", plan.repro_reason);
   const std::string stages = plan.stages.size() > 1 ? fmt::format(" ({})", stages_text(plan)) : "";
   return fmt::format(
@@ -116,7 +118,7 @@ std::string banner(const EngineOptions& options, const JobPlan& plan, const Engi
       "maniple: {} = {}{}; {}; {}; {}{}{}\n"
       "maniple: weights: {}, {} a rank; kv cache: {}\n"
       "{}{}{}"
-      "maniple: KV cache: {} of {} tokens a rank, up to {} a sequence; reproducibility: {}; seed "
+      "maniple: KV cache: {} of {} tokens a rank{}, up to {} a sequence; reproducibility: {}; seed "
       "{}{}\n{}",
       options.model.string(), info.architecture, options.random_weights ? "random " : "", info.load_seconds,
       counted(static_cast<size_t>(world.size()), "rank"), grid_text(plan.grid), stages, world.description(),
@@ -127,7 +129,7 @@ std::string banner(const EngineOptions& options, const JobPlan& plan, const Engi
       cache_text(plan.kv_dtype, info.kv_scales), left_out,
       info.latent.empty() ? "" : fmt::format("maniple: attention: {}\n", info.latent),
       info.experts.empty() ? "" : fmt::format("maniple: experts: {}\n", info.experts),
-      counted(info.num_blocks, "block"), plan.block_tokens, counted(plan.max_model_len, "token"),
+      counted(info.num_blocks, "block"), plan.block_tokens, windows, counted(plan.max_model_len, "token"),
       std::string(name_of(plan.repro)) + reason, seed.value,
       seed.origin.empty() ? "" : fmt::format(" ({})", seed.origin), graphs);
 }

@@ -24,9 +24,14 @@ bool adds_in_shared_memory(const JobFacts& s) {
 std::optional<Finding> check_cache(const JobFacts& s) {
   const EngineOptions& engine = s.options.engine;
   if (!engine.kv_memory || s.plan.needs.empty()) return std::nullopt;
-  size_t block = 0;
-  for (const RankNeeds& needs : s.plan.needs) block = std::max(block, needs.kv.block_bytes());
-  const size_t blocks = *engine.kv_memory / block, tokens = blocks * s.plan.block_tokens;
+  size_t block = 0, blocks = SIZE_MAX, wanted = 0;
+  for (const RankNeeds& needs : s.plan.needs) {
+    block = std::max(block, KvBlocks{1, 1}.bytes(needs.kv));
+    blocks = std::min(blocks, s.plan.fitting_blocks(needs.kv, engine.max_num_seqs, *engine.kv_memory).blocks);
+    const size_t longest = s.plan.kv_blocks_of_request().blocks;
+    wanted = std::max(wanted, s.plan.with_windows(longest, engine.max_num_seqs).bytes(needs.kv));
+  }
+  const size_t tokens = blocks * s.plan.block_tokens;
   if (blocks == 0)
     return Finding{
         refusal,
@@ -34,13 +39,11 @@ std::optional<Finding> check_cache(const JobFacts& s) {
                     s.plan.block_tokens, bytes_text(block), bytes_text(*engine.kv_memory)),
         "no request could be computed", "a larger --kv-memory, or a smaller --block-size"};
   if (tokens >= s.plan.max_model_len) return std::nullopt;
-  return Finding{
-      note,
-      fmt::format("--kv-memory has room for {} tokens at once, and --max-model-len is {}", tokens,
-                  s.plan.max_model_len),
-      "a longer request gets an error instead of a result",
-      fmt::format("--kv-memory {}, or --max-model-len {}",
-                  (s.plan.max_model_len + s.plan.block_tokens - 1) / s.plan.block_tokens * block, tokens)};
+  return Finding{note,
+                 fmt::format("--kv-memory has room for {} tokens at once, and --max-model-len is {}", tokens,
+                             s.plan.max_model_len),
+                 "a longer request gets an error instead of a result",
+                 fmt::format("--kv-memory {}, or --max-model-len {}", wanted, tokens)};
 }
 
 namespace {
@@ -59,8 +62,8 @@ bool has_room(const JobFacts& s, const JobPlan& plan) {
     uint64_t needed = 0;
     for (const int rank : ranks) {
       const RankNeeds& needs = plan.needs_of(rank);
-      needed +=
-          sum_bytes(s) + needs.weight_bytes + s.options.engine.kv_memory.value_or(needs.kv.block_bytes());
+      needed += sum_bytes(s) + needs.weight_bytes +
+                s.options.engine.kv_memory.value_or(KvBlocks{1, 1}.bytes(needs.kv));
     }
     return needed <= free_memory_of(s, ranks);
   });

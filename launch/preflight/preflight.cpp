@@ -52,7 +52,7 @@ Preflight run_preflight(World& world, const JobOptions& options, const JobPlan& 
     const RankNeeds& needs = plan.needs_of(world.rank());
     mine.weight_bytes = needs.weight_bytes;
     // Without --kv-memory the cache takes the free memory; it needs at least one block.
-    mine.kv_bytes = options.engine.kv_memory.value_or(needs.kv.block_bytes());
+    mine.kv_bytes = options.engine.kv_memory.value_or(KvBlocks{1, 1}.bytes(needs.kv));
   });
   mine.clock = read_clock(world);
   job.ranks = gather_facts(world, mine);

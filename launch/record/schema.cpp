@@ -62,6 +62,7 @@ RecordTable steps_table() {
                               FIELD(running, "requests"),
                               FIELD(free_blocks, "blocks"),
                               FIELD(held_blocks, "blocks"),
+                              FIELD(held_window_blocks, "blocks"),
                               FIELD(kv_tokens, "tokens"),
                               FIELD(preemptions, "")});
 }

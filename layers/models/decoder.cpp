@@ -25,7 +25,8 @@ Decoder::Layer::Layer(int64_t index, const ModelConfig& config, const RankPlan& 
       post_attention_norm(name_of_layer(index) + ".post_attention_layernorm", config.hidden_size,
                           static_cast<float>(config.rms_norm_eps)),
       feed_forward(name_of_layer(index), config.layers[static_cast<size_t>(index)], config, plan),
-      rotary(config.layers[static_cast<size_t>(index)].rotary) {}
+      rotary(config.layers[static_cast<size_t>(index)].rotary),
+      has_window(config.layers[static_cast<size_t>(index)].window > 0) {}
 
 Decoder::Decoder(const ModelConfig& config, const RankPlan& plan)
     : config_(config),
@@ -111,7 +112,8 @@ void Decoder::forward_layer(size_t index, const StepBatch& batch, const KvPages&
   const Layer& layer = layers_[index];
   const TensorView attended = std::visit(
       [&](const auto& attention) {
-        return attention.forward(hidden, cos_sin_[layer.rotary].view(), batch.attention, pages, context);
+        return attention.forward(hidden, cos_sin_[layer.rotary].view(), batch.attention_of(layer.has_window),
+                                 pages, context);
       },
       layer.attention);
   layer.post_attention_norm.forward_adding(attended, residual, hidden, context);

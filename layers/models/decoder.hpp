@@ -44,6 +44,7 @@ class Decoder final : public Model {
     RmsNorm post_attention_norm;
     FeedForward feed_forward;
     size_t rotary;
+    bool has_window;
   };
 
   void forward_layer(size_t index, const StepBatch& batch, const KvPages& pages, TensorView residual,

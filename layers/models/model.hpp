@@ -8,6 +8,7 @@
 #include <parallel/shard.hpp>
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -17,6 +18,10 @@ struct StepBatch {
   AttentionBatch attention;
   ConstTensorView sampled_rows;             // int32 [rows]: tokens whose logits are wanted
   std::vector<AttentionBatch> blocks = {};  // ForwardContext::blocks
+  // For layers with a window, where their pages are of another pool: the same tokens with tables and slots of their own.
+  std::optional<AttentionBatch> windowed = {};
+
+  const AttentionBatch& attention_of(bool window) const { return window && windowed ? *windowed : attention; }
 };
 
 class Model {

@@ -122,6 +122,7 @@ void Coordinator::observe_plan(Replica& replica, const StepPlan& plan,
               .running = counts.running,
               .free_blocks = counts.free_blocks,
               .held_blocks = kv.held_blocks,
+              .held_window_blocks = kv.held_window_blocks,
               .kv_tokens = kv.tokens,
               .preemptions = counts.preemptions};
   for (const SequenceStep& sequence : plan.sequences) {

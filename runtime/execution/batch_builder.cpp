@@ -17,12 +17,20 @@ size_t staging_bytes(const BatchLimits& limits) {
              blocks = static_cast<size_t>(limits.max_blocks),
              parts = static_cast<size_t>(blocks_of_tokens(limits));
   const size_t ints = 4 * tokens + 3 * sequences + 6 * rows + 1 + 2 * sequences * blocks +
-                      (parts > 0 ? 2 * sequences + 3 * parts : 0);
+                      (parts > 0 ? 2 * sequences + 3 * parts : 0) +
+                      (limits.windows ? tokens + 2 * sequences * blocks : 0);
   return ints * sizeof(int32_t) + rows * (sizeof(SamplingRow) + sizeof(AdjustedRow)) +
-         (19 + 2 * parts) * alignment;
+         (22 + 2 * parts) * alignment;
 }
 
 int32_t to_int(int64_t value) { return static_cast<int32_t>(value); }
+
+Tensor empty_tables(Device& device, const Shape& shape) {
+  Tensor tables(device, DType::int32, shape);
+  const std::vector<int32_t> none(static_cast<size_t>(shape.elements()), -1);
+  device.upload(tables.view().data, reinterpret_cast<const std::byte*>(none.data()), tables.view().bytes());
+  return tables;
+}
 
 }  // namespace
 
@@ -48,21 +56,19 @@ void BatchBuilder::Staging::upload() { device_.upload(on_device_.view().data, by
 BatchBuilder::BatchBuilder(Ops& ops, const BatchLimits& limits)
     : ops_(ops),
       limits_(limits),
-      block_tables_(ops.device(), DType::int32, {limits.max_sequences, limits.max_blocks}),
+      block_tables_(empty_tables(ops.device(), {limits.max_sequences, limits.max_blocks})),
+      window_tables_(
+          empty_tables(ops.device(), {limits.windows ? limits.max_sequences : 0, limits.max_blocks})),
       last_tokens_(ops.device(), DType::int32, {limits.max_sequences}),
       tokens_(ops.device(), DType::int32, {limits.num_blocks, limits.block_tokens()}),
       lists_(ops.device(), DType::int32,
              {limits.num_blocks > 0 ? limits.max_sequences : 0, most_list_words(limits.vocabulary_size)}),
-      staging_(ops.device(), staging_bytes(limits)) {
-  const std::vector<int32_t> none(static_cast<size_t>(limits.max_sequences * limits.max_blocks), -1);
-  ops.device().upload(block_tables_.view().data, reinterpret_cast<const std::byte*>(none.data()),
-                      block_tables_.view().bytes());
-}
+      staging_(ops.device(), staging_bytes(limits)) {}
 
 void BatchBuilder::Arrays::clear() {
-  for (auto* array : {&query_starts, &past_lengths, &seats, &token_ids, &positions, &slots, &places,
-                      &sampled_rows, &table_indices, &table_entries, &sampled_seats, &listed_rows, &full_rows,
-                      &scored_rows, &given_tokens})
+  for (auto* array : {&query_starts, &past_lengths, &seats, &token_ids, &positions, &slots, &window_slots,
+                      &places, &sampled_rows, &table_indices, &table_entries, &window_indices,
+                      &window_entries, &sampled_seats, &listed_rows, &full_rows, &scored_rows, &given_tokens})
     array->clear();
   draws.clear();
   adjusted.clear();
@@ -82,14 +88,19 @@ StepBatch BatchBuilder::build(std::span<const SequenceView> sequences, size_t at
                    seats = staging_.put_ints(arrays_.seats);
   token_ids_ = staging_.put_ints(arrays_.token_ids);
   const TensorView positions = staging_.put_ints(arrays_.positions), slots = staging_.put_ints(arrays_.slots),
+                   window_slots = staging_.put_ints(arrays_.window_slots),
                    places = staging_.put_ints(arrays_.places),
                    sampled_rows = staging_.put_ints(arrays_.sampled_rows),
                    sampled_seats = staging_.put_ints(arrays_.sampled_seats);
   const AttentionBatch attention{query_starts, past_lengths, seats, block_tables_, positions, slots};
-  const std::vector<AttentionBatch> blocks = blocks_of(attention);
+  StepBatch step{attention, sampled_rows, blocks_of(attention)};
+  if (limits_.windows)
+    step.windowed = {query_starts, past_lengths, seats, window_tables_, positions, window_slots};
   const std::span<const SamplingRow> draws = staging_.put(arrays_.draws);
   const TensorView indices = staging_.put_ints(arrays_.table_indices),
-                   entries = staging_.put_ints(arrays_.table_entries);
+                   entries = staging_.put_ints(arrays_.table_entries),
+                   window_indices = staging_.put_ints(arrays_.window_indices),
+                   window_entries = staging_.put_ints(arrays_.window_entries);
   sampler_batch_ = {sampler_rows_,
                     draws,
                     sampled_seats,
@@ -102,8 +113,9 @@ StepBatch BatchBuilder::build(std::span<const SequenceView> sequences, size_t at
                     tables()};
   staging_.upload();
   if (!indices.empty()) ops_.scatter(indices, entries, block_tables_);
+  if (!window_indices.empty()) ops_.scatter(window_indices, window_entries, window_tables_);
   ops_.resolve_last_tokens(last_tokens_, token_ids_, places, tokens_);
-  return {attention, sampled_rows, blocks};
+  return step;
 }
 
 void BatchBuilder::copy(std::span<const BlockCopy> copies) {
@@ -143,6 +155,7 @@ void BatchBuilder::append(const SequenceView& sequence) {
   arrays_.past_lengths.push_back(to_int(sequence.past_length));
   append_tokens(sequence);
   append_new_blocks(sequence);
+  if (limits_.windows) append_new_window_blocks(sequence);
   if (sequence.seen_blocks == 0) upload_lists(sequence);
   const size_t known = sequence.known_tokens.size();
   for (size_t i = known - sequence.rows_scored; i < known; ++i) append_scored(sequence, i);
@@ -164,6 +177,11 @@ void BatchBuilder::append_tokens(const SequenceView& sequence) {
     const int64_t block = sequence.blocks[static_cast<size_t>(page / owners)];
     const int64_t place = block * limits_.block_tokens() + position % limits_.block_tokens();
     arrays_.places.push_back(written ? to_int(place) : -1);
+    if (!limits_.windows) continue;
+    const int64_t window_page =
+        sequence.window_blocks[static_cast<size_t>(page / owners)] * owners + page % owners;
+    arrays_.window_slots.push_back(
+        written ? to_int(window_page * limits_.block_size + position % limits_.block_size) : -1);
   }
   arrays_.query_starts.push_back(to_int(static_cast<int64_t>(arrays_.token_ids.size())));
 }
@@ -177,6 +195,17 @@ void BatchBuilder::append_new_blocks(const SequenceView& sequence) {
         to_int(sequence.seat * limits_.max_blocks + static_cast<int64_t>(i) * owners + owner));
     arrays_.table_entries.push_back(sequence.blocks[i]);
   }
+}
+
+void BatchBuilder::append_new_window_blocks(const SequenceView& sequence) {
+  const int64_t pages = limits_.context.owners;
+  for (size_t i = sequence.seen_window_blocks; i < sequence.window_blocks.size(); ++i)
+    for (int64_t page = 0; page < pages; ++page) {
+      const int64_t block = sequence.window_blocks[i];
+      arrays_.window_indices.push_back(
+          to_int(sequence.seat * limits_.max_blocks + static_cast<int64_t>(i) * pages + page));
+      arrays_.window_entries.push_back(block < 0 ? -1 : to_int(block * pages + page));
+    }
 }
 
 void BatchBuilder::upload_lists(const SequenceView& sequence) {
@@ -255,6 +284,7 @@ void BatchBuilder::append_padding() {
   arrays_.token_ids.push_back(0);
   arrays_.positions.push_back(0);
   arrays_.slots.push_back(-1);
+  if (limits_.windows) arrays_.window_slots.push_back(-1);
   arrays_.places.push_back(-1);
   arrays_.sampled_seats.push_back(-1);
   arrays_.draws.emplace_back();
@@ -274,6 +304,7 @@ StepBatch BatchBuilder::largest(const BatchLimits& limits) {
             absent({tokens}),           absent({tokens})};
   };
   StepBatch step{batch(limits.max_tokens), absent({limits.rows()})};
+  if (limits.windows) step.windowed = step.attention;
   for (int64_t left = blocks_of_tokens(limits) > 0 ? limits.max_tokens : 0; left > 0; left -= shared_tokens)
     step.blocks.push_back(batch(std::min(left, shared_tokens)));
   return step;

@@ -23,6 +23,7 @@ struct BatchLimits {
   // Where logits are adjusted:
   int64_t num_blocks = 0;  // whose tokens are kept; 0: of none
   int64_t vocabulary_size = 0;
+  bool windows = false;  // layers with a window have pages of a pool of their own, all on every owner
 
   int64_t block_tokens() const { return block_size * context.owners; }
   int64_t rows() const { return std::max(max_rows, max_sequences); }
@@ -66,8 +67,10 @@ class BatchBuilder {
   };
   // The arrays of the batch under construction.
   struct Arrays {
-    std::vector<int32_t> query_starts, past_lengths, seats, token_ids, positions, slots, places, sampled_rows;
-    std::vector<int32_t> table_indices, table_entries;  // changed entries of the block tables
+    std::vector<int32_t> query_starts, past_lengths, seats, token_ids, positions, slots, window_slots, places,
+        sampled_rows;
+    // Changed entries of the block tables.
+    std::vector<int32_t> table_indices, table_entries, window_indices, window_entries;
     std::vector<SamplingRow> draws;
     std::vector<int32_t> sampled_seats, listed_rows, full_rows, scored_rows, given_tokens;
     std::vector<AdjustedRow> adjusted;
@@ -78,6 +81,7 @@ class BatchBuilder {
   void append(const SequenceView& sequence);
   void append_tokens(const SequenceView& sequence);
   void append_new_blocks(const SequenceView& sequence);
+  void append_new_window_blocks(const SequenceView& sequence);
   void upload_lists(const SequenceView& sequence);
   SequenceTables tables();
   void append_scored(const SequenceView& sequence, size_t known);
@@ -88,8 +92,8 @@ class BatchBuilder {
 
   Ops& ops_;
   BatchLimits limits_;
-  Tensor block_tables_;  // int32 [seats, max_blocks]
-  Tensor last_tokens_;   // int32 [seats]
+  Tensor block_tables_, window_tables_;  // int32 [seats, max_blocks], the second of layers with a window
+  Tensor last_tokens_;                   // int32 [seats]
   // Blocks of a prefix that sequences share have their tokens, whoever computed them.
   Tensor tokens_;  // int32 [blocks, block tokens]
   Tensor lists_;   // int32 [seats, words of a TokenLists]

@@ -14,7 +14,13 @@ uint32_t microseconds(std::chrono::duration<double> time) {
 
 BatchLimits RunnerLimits::batch() const {
   const int64_t block = block_tokens(), blocks = (max_model_len + block - 1) / block;
-  return {step_tokens, max_num_seqs, blocks * context.owners, block_size, context, max_rows};
+  return {.max_tokens = step_tokens,
+          .max_sequences = max_num_seqs,
+          .max_blocks = blocks * context.owners,
+          .block_size = block_size,
+          .context = context,
+          .max_rows = max_rows,
+          .windows = window > 0};
 }
 
 BatchLimits RunnerSizes::batch(bool samples) const {
@@ -60,9 +66,10 @@ ModelRunner::ModelRunner(Model& model, Ops& ops, const Groups& groups, const Run
       hidden_size_(sizes.hidden_size),
       model_(model),
       table_(sizes.limits.max_num_seqs, sizes.num_blocks, sizes.limits.block_tokens(), sizes.tokens_in_plan,
-             sizes.limits.max_rows),
+             sizes.limits.max_rows, sizes.limits.windows(sizes.num_blocks)),
       builder_(ops, sizes.batch(model.head())),
-      cache_(ops.device(), sizes.kv, sizes.num_blocks, sizes.kv_scales),
+      cache_(ops.device(), sizes.kv, sizes.num_blocks, sizes.kv_scales,
+             sizes.limits.windows(sizes.num_blocks).blocks),
       sampler_(sizes.vocabulary_size, model.vocabulary()),
       workspace_(ops.device(), sizes.scratch, groups.tensor->sum_memory(sizes.scratch.sums)),
       context_{ops, workspace_, groups, sizes.activation, layer} {}
@@ -153,7 +160,9 @@ void ModelRunner::launch(const StepPlan& plan) {
   step.number = plan.step;
   for (const SequenceView& sequence : sequences) step.counts.push_back(sequence.rows());
   if (sequences.empty()) return;
-  for (const BlockCopy& copy : plan.copies) cache_.copy_block(context_.ops.device(), copy.from, copy.to);
+  Device& device = context_.ops.device();
+  for (const BlockCopy& copy : plan.copies) cache_.copy_block(device, copy.from, copy.to, false);
+  for (const BlockCopy& copy : plan.window_copies) cache_.copy_block(device, copy.from, copy.to, true);
   builder_.copy(plan.copies);
   const Workspace::Scope scope(workspace_);
   const bool decodes = std::ranges::all_of(sequences, [](const SequenceView& sequence) {

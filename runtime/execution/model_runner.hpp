@@ -22,7 +22,11 @@ struct RunnerLimits {
   uint32_t block_size = 0;  // tokens of a page
   ContextShare context = {};
   uint32_t max_rows = 0;  // of logits in a step, if more than max_num_seqs
+  uint32_t window = 0;    // tokens that layers of a pool of their own see; 0: there are none
 
+  WindowPool windows(uint32_t num_blocks) const {
+    return WindowPool::of(window, block_tokens(), max_num_seqs, step_tokens, num_blocks);
+  }
   // A block has a page on each owner.
   uint32_t block_tokens() const { return block_size * static_cast<uint32_t>(context.owners); }
   BatchLimits batch() const;

@@ -190,6 +190,47 @@ TEST(SequenceTable, AnotherLengthOrOrderOfBlocksIsSeenInTheState) {
   EXPECT_TRUE(drifts([](auto& p) { p.state_hash ^= 1; }));
 }
 
+// Of 20 tokens; the first block is left of the window of token 40.
+TEST(SequenceTable, HasTheBlocksOfWindowsToo) {
+  const auto refused = [](std::vector<int32_t> windows, auto change) {
+    SequenceTable table(seats, blocks, block_size, false, 0, {4, 20});
+    BlockTable all, of_windows;
+    StepPlan plan;
+    plan.step = 1;
+    plan.admissions = {{.seat = 1, .cached_length = 40, .blocks = {5, 3, 2}, .window_blocks = windows}};
+    plan.sequences = {{.seat = 1, .query_length = 8, .known = 8, .rows_sampled = 1}};
+    plan.known_tokens = counting(100, 8);
+    for (const int32_t block : plan.admissions[0].blocks) all.append(block);
+    for (const int32_t block : windows) of_windows.append(block);
+    plan.state_hash = fold_state(0, 1, 40, all, of_windows);
+    change(plan);
+    return refusal(table, plan);
+  };
+  const auto as_it_is = [](auto&) {};
+  const std::string drifted = "rank state drifted: ";
+  EXPECT_EQ(refused({-1, 3, 0}, as_it_is), "accepted");
+  EXPECT_EQ(refused({-1, 3, -1}, as_it_is), drifted + "block -1 is not one of 4");
+  EXPECT_EQ(refused({-1, 3, 4}, as_it_is), drifted + "block 4 is not one of 4");
+  const std::string lacks = drifted + "seat 1 computes 8 tokens after 40 and has ";
+  EXPECT_EQ(refused({-1, 3}, as_it_is), lacks + "2 window blocks of 16, or not the first that it sees");
+  EXPECT_EQ(refused({-1, -1, 0}, as_it_is), lacks + "3 window blocks of 16, or not the first that it sees");
+  EXPECT_EQ(refused({-1, 3, 0},
+                    [](auto& p) {
+                      p.window_copies = {{0, 4}};
+                    }),
+            drifted + "block 4 is not one of 4");
+  EXPECT_NE(refused({-1, 3, 0}, [](auto& p) { p.admissions[0].window_blocks = {-1, 2, 0}; }), "accepted");
+  EXPECT_EQ(refused({-1, 3},
+                    [](auto& p) {
+                      p.new_window_blocks = {{1, {0}}};
+                      BlockTable all, windows;
+                      for (const int32_t block : {5, 3, 2}) all.append(block);
+                      for (const int32_t block : {-1, 3, 0}) windows.append(block);
+                      p.state_hash = fold_state(0, 1, 40, all, windows);
+                    }),
+            "accepted");
+}
+
 TEST(SequenceTable, OfAPipelineRefusesAPlanThatLeavesATokenOut) {
   SequenceTable table(seats, blocks, block_size, /*tokens_in_plan=*/true);
   table.apply(first_plan());
