@@ -2,6 +2,7 @@
 #include <kernels/cpu/cpu_pages.hpp>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <limits>
 #include <utility>
@@ -42,7 +43,8 @@ class Tiles {
         owner_heads_(heads_.query_heads / call.context.owners),
         group_(heads_of_tile(heads_.query_heads / heads_.kv_heads, owner_heads_)),
         parts_(heads_.query_heads / heads_.kv_heads / group_),
-        tile_tokens_(attention_tile_rows / group_) {
+        tile_tokens_(attention_tile_rows / group_),
+        window_(call.window > 0 ? call.window : std::numeric_limits<int32_t>::max()) {
     starts_.reserve(static_cast<size_t>(batch_.sequences()) + 1);
     starts_.push_back(0);
     for (int64_t s = 0; s < batch_.sequences(); ++s) {
@@ -54,9 +56,17 @@ class Tiles {
   }
 
   int64_t count() const { return starts_.back() * heads_.kv_heads * parts_; }
-  int64_t max_splits() const { return splits_below(longest_context_); }
-  int64_t splits_of(const AttentionTile& tile) const {
-    return splits_below(tile.first_position + tile.tokens);
+  // Of a tile, at most.
+  int64_t max_splits() const {
+    const int64_t seen = std::min(longest_context_, window_ + tile_tokens_ - 1),
+                  splits = (seen + attention_split - 2) / attention_split + 1;
+    return std::min(own_splits(splits_below(longest_context_)),
+                    (splits + call_.context.owners - 1) / call_.context.owners);
+  }
+  // Those left of every token's window are skipped.
+  IndexRange splits_of(const AttentionTile& tile) const {
+    return {own_splits(left_end(tile) / attention_split),
+            own_splits(splits_below(tile.first_position + tile.tokens))};
   }
   int64_t split(int64_t index) const { return call_.context.owner + index * call_.context.owners; }
   int64_t classes() const { return classes_of(call_.context); }
@@ -93,25 +103,33 @@ class Tiles {
                       batch_.seats.as<int32_t>()[sequence] * batch_.block_tables.shape[1],
             .next_split = call_.context.owners * attention_split,
             .first_position = past_length(sequence) + first,
+            .window = window_,
             .tokens = static_cast<int>(std::min(tile_tokens_, query_length(sequence) - first)),
             .group = static_cast<int>(group_),
             .key_dim = static_cast<int>(heads_.key_dim),
             .value_dim = static_cast<int>(heads_.value_dim),
             .value_lanes = static_cast<int>(call_.pages.layout.value_lanes()),
             .scale = call_.scale * call_.pages.key_scale,
-            .value_scale = call_.pages.value_scale};
+            .value_scale = call_.pages.value_scale,
+            .sinks = call_.sinks.empty() || call_.context.owners > 1
+                         ? nullptr
+                         : call_.sinks.as<float>() + part * group_};
   }
 
   // Where the tile begins to read.
   const void* first_keys(const AttentionTile& tile) const {
-    if (splits_of(tile) == 0) return tile.next_keys;
-    const int64_t position = split(0) * attention_split;
+    const IndexRange splits = splits_of(tile);
+    if (splits.size() == 0) return tile.next_keys;
+    const int64_t position =
+        std::max(split(splits.begin) * attention_split, left_end(tile) / position_group * position_group);
+    const KvLayout& layout = call_.pages.layout;
     return static_cast<const std::byte*>(tile.keys) +
-           tile.blocks[position >> tile.block_shift] * pages_.key_block_bytes();
+           tile.blocks[position >> tile.block_shift] * pages_.key_block_bytes() +
+           position % layout.block_size * layout.key_dim * static_cast<int64_t>(size_of(layout.dtype));
   }
 
   // Divides the sum of all splits, or writes what is to be merged with that of other owners.
-  void finish(const AttentionKernel& kernel, const AttentionTile& tile, const float* total) const {
+  void finish(const AttentionKernel& kernel, const AttentionTile& tile, float* total) const {
     if (call_.context.owners == 1) return kernel.finish(tile, total);
     const int64_t rows = tile.tokens * group_, dim = heads_.value_dim;
     for (int64_t row = 0; row < rows; ++row) {
@@ -127,9 +145,15 @@ class Tiles {
   }
 
  private:
-  int64_t splits_below(int64_t length) const {
-    const int64_t splits = (length + attention_split - 1) / attention_split, owners = call_.context.owners;
-    return (splits - call_.context.owner + owners - 1) / owners;
+  static int64_t splits_below(int64_t length) { return (length + attention_split - 1) / attention_split; }
+  // The owner's among the first ones.
+  int64_t own_splits(int64_t splits) const {
+    const auto& [owner, owners] = call_.context;
+    return (splits - owner + owners - 1) / owners;
+  }
+  // Of the window of the tile's first token.
+  static int64_t left_end(const AttentionTile& tile) {
+    return std::max<int64_t>(tile.first_position + 1 - tile.window, 0);
   }
   int64_t partial_bytes() const { return (heads_.value_dim + 2) * static_cast<int64_t>(sizeof(float)); }
   int64_t query_length(int64_t s) const {
@@ -146,6 +170,7 @@ class Tiles {
   int64_t group_;  // query heads of a tile
   int64_t parts_;  // of those of a KV head
   int64_t tile_tokens_;
+  int64_t window_;
   int64_t longest_context_ = 0;
   int64_t longest_query_ = 0;
   std::vector<int64_t> starts_;  // first tile of each sequence, for one head
@@ -162,14 +187,21 @@ void clear(const AttentionTile& tile, float* sums) {
   std::fill_n(sums + rows * tile.value_dim, rows, -std::numeric_limits<float>::infinity());
 }
 
-// Merges the classes of the tile's splits and ends it.
-void finish(const AttentionKernel& kernel, const Tiles& tiles, const AttentionTile& tile, float* classes) {
-  const int64_t splits = tiles.splits_of(tile), floats = tiles.max_partial();
-  if (splits == 0) clear(tile, classes);
-  merge_classes(std::min(splits, tiles.classes()), [&](int64_t from, int64_t into) {
-    kernel.merge(tile, classes + from * floats, classes + into * floats);
+// Merges the classes of the tile's splits and ends it. sums: of the classes, that of its first split first.
+void finish(const AttentionKernel& kernel, const Tiles& tiles, const AttentionTile& tile, float* sums) {
+  const IndexRange splits = tiles.splits_of(tile);
+  std::array<float*, attention_classes> classes{};  // null: no split of it is seen
+  for (int64_t i = 0; i < std::min(splits.size(), tiles.classes()); ++i)
+    classes[static_cast<size_t>((splits.begin + i) % tiles.classes())] = sums + i * tiles.max_partial();
+  merge_classes(tiles.classes(), [&](int64_t from, int64_t into) {
+    float *const part = classes[static_cast<size_t>(from)], *&sum = classes[static_cast<size_t>(into)];
+    if (!sum)
+      sum = part;
+    else if (part)
+      kernel.merge(tile, part, sum);
   });
-  tiles.finish(kernel, tile, classes);
+  if (splits.size() == 0) clear(tile, classes[0] = sums);
+  tiles.finish(kernel, tile, classes[0]);
 }
 
 void attend_tile(const AttentionKernel& kernel, const Tiles& tiles, const AttentionTile& tile) {
@@ -178,9 +210,10 @@ void attend_tile(const AttentionKernel& kernel, const Tiles& tiles, const Attent
   float* scratch = thread_scratch(kernel_floats + static_cast<size_t>((classes + 1) * floats));
   float* const sums = scratch + kernel_floats;
   float* const partial = sums + classes * floats;
-  for (int64_t i = 0; i < tiles.splits_of(tile); ++i) {
+  const IndexRange splits = tiles.splits_of(tile);
+  for (int64_t i = 0; i < splits.size(); ++i) {
     float* const sum = sums + i % classes * floats;
-    kernel.split(tile, tiles.split(i), scratch, i < classes ? sum : partial);
+    kernel.split(tile, tiles.split(splits.begin + i), scratch, i < classes ? sum : partial);
     if (i >= classes) kernel.merge(tile, partial, sum);
   }
   finish(kernel, tiles, tile, sums);
@@ -209,14 +242,15 @@ void attend_by_split(ThreadPool& pool, const AttentionKernel& kernel, const Tile
   float* const first = partials.data();
   pool.parallel_tasks(tiles.count() * splits, [&](int64_t index) {
     const AttentionTile tile = tiles[index / splits];
-    if (index % splits < tiles.splits_of(tile))
-      kernel.split(tile, tiles.split(index % splits), thread_scratch(kernel_scratch(key_dim)),
+    const IndexRange seen = tiles.splits_of(tile);
+    if (index % splits < seen.size())
+      kernel.split(tile, tiles.split(seen.begin + index % splits), thread_scratch(kernel_scratch(key_dim)),
                    first + index * floats);
   });
   pool.parallel_tasks(tiles.count(), [&](int64_t index) {
     const AttentionTile tile = tiles[index];
     float* const sums = first + index * splits * floats;
-    for (int64_t i = classes; i < tiles.splits_of(tile); ++i)
+    for (int64_t i = classes; i < tiles.splits_of(tile).size(); ++i)
       kernel.merge(tile, sums + i * floats, sums + i % classes * floats);
     finish(kernel, tiles, tile, sums);
   });
@@ -233,7 +267,6 @@ void CpuOps::attend(const AttentionCall& call) {
   const int64_t block_size = call.pages.layout.block_size;
   require(std::has_single_bit(static_cast<uint64_t>(block_size)) && block_size >= 16,
           "attention: the block size is no power of two from 16 on");
-  require(call.window == 0 && call.sinks.empty(), "windows and sinks");
   const Tiles tiles(call);
   AttentionKernel kernel = path_.of(call.queries.dtype).attention;
   if (call.pages.layout.dtype == DType::fp8) kernel.split = kernel.split_e4m3;
@@ -246,11 +279,11 @@ void CpuOps::attend(const AttentionCall& call) {
 
 // A row of the output is a tile of one token and one head.
 void CpuOps::merge_partials(ConstTensorView partials, ConstTensorView sinks, TensorView out) {
-  require(sinks.empty(), "sinks");
   const int64_t owners = partials.shape[0], tokens = partials.shape[1], heads = partials.shape[2],
                 width = partials.shape[3], dim = width - 2;
-  require(partials.dtype == DType::fp32 && out.shape == Shape{tokens, heads * dim} && dim % 16 == 0,
-          "merge_partials: partials and out differ");
+  require(partials.dtype == DType::fp32 && out.shape == Shape{tokens, heads * dim} && dim % 16 == 0 &&
+              (sinks.empty() || sinks.shape == Shape{heads}),
+          "merge_partials: partials, sinks and out differ");
   const AttentionKernel& kernel = path_.of(out.dtype).attention;
   pool_->parallel_ranges(tokens * heads, 16, [&](IndexRange rows) {
     float* const sums = thread_scratch(static_cast<size_t>(owners * width));
@@ -259,6 +292,7 @@ void CpuOps::merge_partials(ConstTensorView partials, ConstTensorView sinks, Ten
       tile.out = out.data + row * dim * static_cast<int64_t>(size_of(out.dtype));
       tile.tokens = tile.group = 1;
       tile.value_dim = static_cast<int>(dim);
+      tile.sinks = sinks.empty() ? nullptr : sinks.as<float>() + row % heads;
       for (int64_t owner = 0; owner < owners; ++owner)
         std::copy_n(partials.as<float>() + (owner * tokens * heads + row) * width, width,
                     sums + owner * width);

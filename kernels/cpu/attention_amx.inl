@@ -22,7 +22,10 @@ class TileAttention {
   static constexpr int step = 32;  // dimensions of a key, or positions, of one product
 
   TileAttention(const AttentionTile& tile, int64_t index)
-      : tile_(tile), split_{tile, index * split_size}, keys_(split_.keys_of(rows_of(tile) - 1)) {}
+      : tile_(tile),
+        split_{tile, index * split_size},
+        keys_(split_.keys_of(rows_of(tile) - 1)),
+        first_(split_.first_key()) {}
 
   void run(float* scratch, float* partial) {
     float* const scores = scratch + attention_tile_rows * tile_.key_dim;
@@ -73,10 +76,10 @@ class TileAttention {
     for (int row = 0; row < rows; ++row)
       __builtin_memcpy(left + row * key_dim, query_of<uint16_t>(tile_, row),
                        2 * static_cast<size_t>(key_dim));
-    const float scale = tile_.scale * 0x1.715476p0f;  // log2(e)
-    for (int key = 0; key < keys_; key += position_group) {
+    const float scale = tile_.scale * log2_e;
+    for (int key = first_; key < keys_; key += position_group) {
       const uint32_t* const words = split_.keys_at(key);
-      const uint32_t* const ahead = split_.ahead(keys_, key / position_group);
+      const uint32_t* const ahead = split_.ahead(keys_, key);
       multiply<R>(
           left, key_dim, key_dim / step,
           [&](int i) {
@@ -107,9 +110,9 @@ class TileAttention {
       for (int pair = 0; pair < row_words; ++pair)
         __builtin_memcpy(right + row / width * tile_words + pair * width + row % width, query + 2 * pair, 4);
     }
-    const float scale = tile_.scale * 0x1.715476p0f;  // log2(e)
+    const float scale = tile_.scale * log2_e;
     for (int first = 0; first < keys_; first += position_group) {
-      separate(split_.keys_at(first), split_.ahead(keys_, first / position_group), left);
+      separate(split_.keys_at(first), split_.ahead(keys_, first), left);
       for_tiles<R>([&]<int r>() { tiles_.template zero<r>(); });
       for (int i = 0; i < steps; ++i) {
         tiles_.template load<left_tile>(left + i * step, 2 * key_dim);
@@ -158,45 +161,52 @@ class TileAttention {
   }
 
   void exponentiate_rows(float* scores, float* maxima) const {
-    const int rows = rows_of(tile_), end = (keys_ + step - 1) & -step;
+    const int rows = rows_of(tile_);
+    const Range all{first_ & -step, (keys_ + step - 1) & -step};
     for (int row = 0; row < rows; ++row)
-      exponentiate<WeightsOfTiles>(scores + row * split_size, split_.keys_of(row), end, maxima[row],
-                                   maxima[rows + row]);
+      exponentiate<WeightsOfTiles>(scores + row * split_size, {split_.begin_of(row), split_.keys_of(row)},
+                                   all, maxima[row], maxima[rows + row]);
   }
 
   // out [row][value_dim]
   template <int R>
   void add_values(const float* weights, float* out) {
-    const int steps = (keys_ + step - 1) / step;
+    const int first = first_ & -step, steps = (keys_ - first + step - 1) / step;
     for (int d = 0; d < tile_.value_dim; d += width)
       multiply<R>(
-          reinterpret_cast<const uint16_t*>(weights), 2 * split_size, steps,
-          [&](int i) { load_values(i * step, d); }, out + d, tile_.value_dim);
+          reinterpret_cast<const uint16_t*>(weights) + first, 2 * split_size, steps,
+          [&](int i) { load_values(first + i * step, d); }, out + d, tile_.value_dim);
   }
 
   void load_values(int first, int d) {
-    const bool in_place = Split::parts == 1 && first + step <= split_.keys_of(0) && tile_.block_shift >= 5;
+    const bool in_place = Split::parts == 1 && all_see(first, step) && tile_.block_shift >= 5;
     if (in_place) return tiles_.template load<right_tile>(split_.values_at(first) + d, 4 * tile_.value_lanes);
     for (int half = 0; half < 2; ++half) {
       const int key = first + half * position_group;
       uint32_t* const to = right_ + half * depth / 2 * width;
-      if (key < keys_) widen(split_.values_at(key) + d, tile_.value_lanes, depth / 2 / Split::parts, to);
+      if (first_ <= key && key < keys_)
+        widen(split_.values_at(key) + d, tile_.value_lanes, depth / 2 / Split::parts, to);
       for (int pair = 0; pair < depth / 2; ++pair) hide_unseen(key + 2 * pair, to + pair * width);
     }
     tiles_.template load<right_tile>(right_, tile_bytes);
   }
 
+  // Whether every row sees these positions.
+  bool all_see(int first, int count) const {
+    return split_.begin_of(rows_of(tile_) - 1) <= first && first + count <= split_.keys_of(0);
+  }
+
   // Of a pair of positions: those that no row sees, and numbers that are not finite where only some rows see them. Weights of 0
   // would not hide them.
   void hide_unseen(int key, uint32_t* pair) {
-    const int all = split_.keys_of(0);
-    if (key + 2 <= all) return;
+    if (all_see(key, 2)) return;
     for (int column = 0; column < width; ++column)
       for (int second = 0; second < 2; ++second) {
         const uint32_t mask = second ? 0xffff0000u : 0xffffu;
-        const bool finite = (pair[column] & mask & 0x7f807f80u) != (mask & 0x7f807f80u);
-        if (key + second >= keys_ || (key + second >= all && !finite)) pair[column] &= ~mask;
-        hidden_ |= key + second < keys_ && !finite;
+        const bool finite = (pair[column] & mask & 0x7f807f80u) != (mask & 0x7f807f80u),
+                   some_see = split_.begin_of(0) <= key + second && key + second < keys_;
+        if (!some_see || (!all_see(key + second, 1) && !finite)) pair[column] &= ~mask;
+        hidden_ |= some_see && !finite;
       }
   }
 
@@ -212,14 +222,16 @@ class TileAttention {
 
   // What hide_unseen took from rows that see it: they are no numbers, whatever else is added.
   void add_hidden(const uint16_t* weights, float* partial) const {
-    for (int key = split_.keys_of(0); key < keys_; ++key)
+    for (int key = split_.begin_of(0); key < keys_; ++key) {
+      if (all_see(key, 1)) continue;
       for (int d = 0; d < tile_.value_dim; ++d) {
         const float value = value_at(key, d);
         if (value - value == 0) continue;
         for (int row = 0; row < rows_of(tile_); ++row)
-          if (key < split_.keys_of(row))
+          if (split_.begin_of(row) <= key && key < split_.keys_of(row))
             partial[row * tile_.value_dim + d] += wide(weights[row * 2 * split_size + key]) * value;
       }
+    }
   }
   float value_at(int key, int d) const {
     const int group = key & -position_group, word = (key - group) / Split::in_stored;
@@ -238,7 +250,8 @@ class TileAttention {
 
   const AttentionTile& tile_;
   const Split split_;
-  const int keys_;  // that the last row sees
+  const int keys_;   // up to the last that the last row sees
+  const int first_;  // where the tile begins to read
   bool hidden_ = false;
   alignas(64) uint32_t right_[depth * width] = {};
   Tiles tiles_;

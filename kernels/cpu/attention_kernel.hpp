@@ -27,6 +27,7 @@ struct AttentionTile {
   const int32_t* blocks;   // block table of the sequence
   int64_t next_split;      // positions from a split that is computed to the next one
   int64_t first_position;  // of the first token
+  int64_t window;          // positions that a token sees, its own the last
   int tokens;
   int group;
   int key_dim;
@@ -34,6 +35,7 @@ struct AttentionTile {
   int value_lanes;  // from one stored value to the next
   float scale;      // of scores, that of e4m3 keys included
   float value_scale;
+  const float* sinks;  // of the group's heads; null: none
 };
 
 inline constexpr int attention_tile_rows = 48;
@@ -43,10 +45,10 @@ inline constexpr int attention_tile_rows = 48;
 struct AttentionKernel {
   // scratch: floats, attention_tile_rows * (key_dim + attention_split).
   void (*split)(const AttentionTile& tile, int64_t split, float* scratch, float* partial);
-  // Merges a partial of later splits into total; rows that it is empty for keep theirs.
+  // Merges a partial of later splits into total; rows that it is empty for keep theirs, and it replaces what is empty.
   void (*merge)(const AttentionTile& tile, const float* partial, float* total);
-  // Divides by the sums, rounds and writes tile.out.
-  void (*finish)(const AttentionTile& tile, const float* total);
+  // Adds the sinks to the sum of all splits, divides by the weights, rounds and writes tile.out.
+  void (*finish)(const AttentionTile& tile, float* total);
   // split over a cache of e4m3.
   void (*split_e4m3)(const AttentionTile& tile, int64_t split, float* scratch, float* partial);
   // split over latent rows: keys lie in the order of values, and are the values.

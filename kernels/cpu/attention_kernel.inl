@@ -3,7 +3,8 @@
 // Both products multiply words of the left side (queries, then weights) with vectors of words from the cache, in the order in
 // which cpu_pages.hpp stores them. Scores: a lane is a key, and a score is one sum over the dimensions, ascending. Values: a
 // lane is a dimension, and an output is one sum over the positions, ascending. The bits of a row therefore do not depend on
-// how many rows share a register block. Positions after a row's own never enter its sums.
+// how many rows share a register block. Positions that a row does not see never enter its sums: a zero stands in their
+// place before its window.
 #include <kernels/cpu/attention_latent.inl>
 
 namespace maniple::cpu {
@@ -98,16 +99,16 @@ void score_tile(const Split& split, float* queries, float* scores) {
   const AttentionTile& tile = split.tile;
   const int rows = rows_of(tile), keys = split.keys_of(rows - 1), words = tile.key_dim / Split::in_stored;
   const int stride = prepare_queries<Dot<typename Split::Element>, typename Split::Element>(tile, queries);
-  const float scale = tile.scale * 0x1.715476p0f;  // log2(e)
-  for (int first = 0; first < keys; first += key_vectors * lanes) {
+  const float scale = tile.scale * log2_e;
+  for (int first = split.first_key(); first < keys; first += key_vectors * lanes) {
     const uint32_t *vectors[key_vectors] = {}, *ahead[key_vectors] = {};
     for (int v = 0, key = first; v < key_vectors && key < keys; ++v, key += lanes) {
       vectors[v] = split.keys_at(key & -position_group) + (key & (position_group - 1));
-      ahead[v] = split.ahead(keys, key / position_group);
+      ahead[v] = split.ahead(keys, key);
     }
     for_row_blocks(rows, [&]<int R>(int row) {
       const int left = split.keys_of(row + R - 1) - first;
-      if (left <= 0) return;
+      if (left <= 0 || split.begin_of(row) >= first + key_vectors * lanes) return;
       with_count<key_vectors>((left + lanes - 1) / lanes, [&]<int N>() {
         Floats sums[R][N] = {};
         const auto key_words = [&](int word, int v) {
@@ -128,40 +129,48 @@ void score_tile(const Split& split, float* queries, float* scores) {
 
 // --- softmax ---
 
-// Turns the scores of a row's keys into weights p, and those up to `end` into 0; a row without keys has maximum -inf and sum 0.
+struct Range {
+  int begin, end;
+};
+
+// Turns the scores of a row's keys into weights p, and the others of `all` into 0; a row without keys has maximum -inf and sum 0.
 template <typename Element>
-inline void exponentiate(float* scores, int keys, int end, float& maximum, float& sum) {
+inline void exponentiate(float* scores, Range keys, Range all, float& maximum, float& sum) {
   constexpr float infinity = __builtin_inff();
   Ints lane;
   for (int i = 0; i < lanes; ++i) lane[i] = i;
   const auto score_at = [&](int key) {
     const Floats score = load<Floats>(scores + key);
-    return key + lanes <= keys ? score : lane < keys - key ? score : broadcast(-infinity);
+    if (keys.begin <= key && key + lanes <= keys.end) return score;
+    const Ints seen = (lane >= keys.begin - key) & (lane < keys.end - key);
+    return seen ? score : broadcast(-infinity);
   };
+  const int first = keys.begin & -lanes;
   Floats best = broadcast(-infinity);
-  for (int key = 0; key < keys; key += lanes) {
+  for (int key = first; key < keys.end; key += lanes) {
     const Floats score = score_at(key);
     best = score > best ? score : best;
   }
   maximum = max_lanes(best);
   Floats total{};
-  int key = 0;
-  for (; key < keys; key += lanes) {
+  int key = all.begin & -lanes;
+  for (; key < first; key += lanes) Dot<Element>::store_weights(scores, key, Floats{});
+  for (; key < keys.end; key += lanes) {
     const Floats p = exp2_nonpositive(score_at(key) - maximum);
     Dot<Element>::store_weights(scores, key, p);
     total += p;
   }
-  for (; key < end; key += lanes) Dot<Element>::store_weights(scores, key, Floats{});
+  for (; key < all.end; key += lanes) Dot<Element>::store_weights(scores, key, Floats{});
   sum = sum_lanes(total);
 }
 
 // --- values ---
 
 // out[row][dimension] += weights[row] * values[dimension] for R rows, N vectors of dimensions and contiguous words of
-// positions. masked: a row sees only so many positions, from the first word on; the others may hold NaN.
+// positions. masked: a row sees only these positions, counted from the first word on; the others may hold NaN.
 template <int R, int N, bool masked, typename Split>
-inline void add_columns(const float* weights, const uint32_t* values, const uint32_t* ahead, const int* seen,
-                        const AttentionTile& tile, int words, float* out) {
+inline void add_columns(const float* weights, const uint32_t* values, const uint32_t* ahead,
+                        const Range* seen, const AttentionTile& tile, int words, float* out) {
   const int value_lanes = tile.value_lanes, value_dim = tile.value_dim;
   constexpr int in_word = Split::in_word;
   Floats sums[R][N];
@@ -177,8 +186,14 @@ inline void add_columns(const float* weights, const uint32_t* values, const uint
       },
       [&](Words value, int word, int r) {
         if (!masked) return value;
-        const int left = seen[r] - word * in_word;
-        return value & (left >= in_word ? ~0u : left > 0 ? 0xffffu : 0u);
+        const int left = seen[r].end - word * in_word, hidden = seen[r].begin - word * in_word;
+        return value &
+               (left >= in_word ? ~0u
+                : left > 0      ? 0xffffu
+                                : 0u) &
+               (hidden <= 0        ? ~0u
+                : hidden < in_word ? 0xffff0000u
+                                   : 0u);
       },
       sums);
 #pragma GCC unroll 6
@@ -187,10 +202,6 @@ inline void add_columns(const float* weights, const uint32_t* values, const uint
     for (int v = 0; v < N; ++v) store(out + r * value_dim + v * lanes, sums[r][v]);
 }
 
-struct Range {
-  int begin, end;
-};
-
 // The same over some dimensions, for positions of the split, block after block. positions.begin: the first of a word.
 template <int R, bool masked, typename Split>
 inline void add_values(const Split& split, int row, Range positions, Range columns, const float* weights,
@@ -198,16 +209,15 @@ inline void add_values(const Split& split, int row, Range positions, Range colum
   using Element = typename Split::Element;
   constexpr int in_word = Split::in_word, in_stored = Split::in_stored;
   const int block_size = 1 << split.tile.block_shift;
-  const int keys = split.keys_of(row + R - 1), key_groups = (keys + position_group - 1) / position_group;
+  const int keys = split.keys_of(row + R - 1);
   for (int key = positions.begin; key < positions.end;) {
     const int size = R <= wide_rows ? position_group : block_size;
     const int count = min_of(positions.end - key, size - static_cast<int>((split.start + key) & (size - 1)));
     const uint32_t *values = split.values_at(key), *ahead = values;
     if (R <= wide_rows)
-      ahead = split.ahead(keys, key_groups + key / position_group) +
-              key % position_group / in_stored * split.tile.value_lanes;
-    int seen[R];
-    for (int r = 0; r < R; ++r) seen[r] = split.keys_of(row + r) - key;
+      ahead = split.ahead(keys, key, true) + key % position_group / in_stored * split.tile.value_lanes;
+    Range seen[R];
+    for (int r = 0; r < R; ++r) seen[r] = {split.begin_of(row + r) - key, split.keys_of(row + r) - key};
     const float* p = weights + key / in_word * Dot<Element>::floats_per_word;
     const int words = (count + in_stored - 1) / in_stored;
     const auto add = [&]<int N>(int d) {
@@ -242,16 +252,24 @@ void attend_split(const AttentionTile& tile, int64_t index, float* scratch, floa
   for (int i = 0; i < rows * value_dim; i += lanes) store(partial + i, Floats{});
   const auto weigh = [&](int row, int count) {
     for (int r = row; r < row + count; ++r)
-      exponentiate<Element>(scores + r * split_size, split.keys_of(r), split.keys_of(row + count - 1),
-                            maxima[r], maxima[rows + r]);
+      exponentiate<Element>(scores + r * split_size, {split.begin_of(r), split.keys_of(r)},
+                            {split.begin_of(row), split.keys_of(row + count - 1)}, maxima[r],
+                            maxima[rows + r]);
   };
+  // Positions that all rows see lie between those that only some do.
   const auto add = [&]<int R>(int row, Range keys, Range columns) {
-    const int end = min_of(split.keys_of(row + R - 1), keys.end);
-    const int whole = min_of(split.keys_of(row) & -Split::in_stored, keys.end),
-              masked = whole > keys.begin ? whole : keys.begin;
+    constexpr int in_stored = Split::in_stored;
+    const int begin = max_of(split.begin_of(row) & -in_stored, keys.begin),
+              end = min_of(split.keys_of(row + R - 1), keys.end),
+              first = min_of(max_of((split.begin_of(row + R - 1) + in_stored - 1) & -in_stored, begin), end),
+              last = max_of(min_of(split.keys_of(row) & -in_stored, end), first);
     float *weights = scores + row * split_size, *out = partial + row * value_dim;
-    add_values<R, false>(split, row, {keys.begin, whole}, columns, weights, out);
-    add_values<R, true>(split, row, {masked, end}, columns, weights, out);
+    const Range parts[] = {{begin, first}, {first, last}, {last, end}};
+    for (int i = 0; i < 3; ++i)  // a loop, so that each product is compiled once
+      if (i == 1)
+        add_values<R, false>(split, row, parts[i], columns, weights, out);
+      else
+        add_values<R, true>(split, row, parts[i], columns, weights, out);
   };
   if constexpr (latent) {
     for_row_blocks(rows, [&]<int R>(int row) { weigh(row, R); });
@@ -278,7 +296,14 @@ void merge_split(const AttentionTile& tile, const float* partial, float* total) 
   const float* maxima = partial + rows * value_dim;
   float* total_maxima = total + rows * value_dim;
   for (int row = 0; row < rows; ++row) {
-    if (maxima[rows + row] == 0) continue;  // the split lies after the row's position
+    if (maxima[rows + row] == 0) continue;  // the row sees nothing of the split
+    if (total_maxima[rows + row] == 0) {
+      __builtin_memcpy(total + row * value_dim, partial + row * value_dim,
+                       4 * static_cast<unsigned>(value_dim));
+      total_maxima[row] = maxima[row];
+      total_maxima[rows + row] = maxima[rows + row];
+      continue;
+    }
     const float maximum = maxima[row] > total_maxima[row] ? maxima[row] : total_maxima[row];
     const Floats old_weight = exp2_nonpositive(broadcast(total_maxima[row] - maximum));
     const Floats new_weight = exp2_nonpositive(broadcast(maxima[row] - maximum));
@@ -291,11 +316,24 @@ void merge_split(const AttentionTile& tile, const float* partial, float* total) 
   }
 }
 
+void add_sink(const AttentionTile& tile, int row, float* total) {
+  const int rows = rows_of(tile), value_dim = tile.value_dim;
+  float &maximum = total[rows * value_dim + row], &sum = total[rows * value_dim + rows + row];
+  const float sink = tile.sinks[row % tile.group] * log2_e, larger = maximum > sink ? maximum : sink;
+  const Floats old_weight = exp2_nonpositive(broadcast(maximum - larger)),
+               sink_weight = exp2_nonpositive(broadcast(sink - larger));
+  for (int i = row * value_dim; i < (row + 1) * value_dim; i += lanes)
+    store(total + i, load<Floats>(total + i) * old_weight);
+  maximum = larger;
+  sum = multiply_add(broadcast(sum), old_weight, sink_weight)[0];
+}
+
 template <typename Element>
-void finish_tile(const AttentionTile& tile, const float* total) {
+void finish_tile(const AttentionTile& tile, float* total) {
   const int rows = rows_of(tile), value_dim = tile.value_dim;
   const float* sums = total + rows * value_dim + rows;
   for (int row = 0; row < rows; ++row) {
+    if (tile.sinks) add_sink(tile, row, total);
     Element* out =
         static_cast<Element*>(tile.out) + row / tile.group * tile.out_stride + row % tile.group * value_dim;
     for (int d = 0; d < value_dim; d += lanes)

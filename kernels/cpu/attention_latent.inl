@@ -70,9 +70,9 @@ void score_latent_rows(const Split& split, float* queries, float* scores) {
   const AttentionTile& tile = split.tile;
   const int rows = rows_of(tile), keys = split.keys_of(rows - 1), key_dim = tile.key_dim;
   const int stride = prepare_queries<Dot, typename Split::Element>(tile, queries);
-  const float scale = tile.scale * 0x1.715476p0f;  // log2(e)
+  const float scale = tile.scale * log2_e;
   for (int first = 0; first < keys; first += position_group) {
-    const uint32_t *group = split.keys_at(first), *ahead = split.ahead(keys, first / position_group);
+    const uint32_t *group = split.keys_at(first), *ahead = split.ahead(keys, first);
     for_row_blocks(rows, [&]<int R>(int row) {
       constexpr int P = positions_beside(R);
       const int left = min_of(split.keys_of(row + R - 1) - first, position_group);

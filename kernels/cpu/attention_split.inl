@@ -8,6 +8,7 @@ namespace maniple::cpu {
 namespace {
 
 constexpr int split_size = 256;
+constexpr float log2_e = 0x1.715476p0f;
 // Register blocking: rows * key_vectors or rows * value vectors accumulators.
 constexpr int max_rows = lanes == 16 ? 6 : 4;
 constexpr int key_vectors = lanes == 16 ? 4 : 2;
@@ -17,6 +18,7 @@ constexpr int wide_rows = lanes == 16 ? 3 : 2;    // so few that memory limits t
 constexpr int groups_ahead = 4;
 
 inline int min_of(int a, int b) { return a < b ? a : b; }
+inline int max_of(int a, int b) { return a > b ? a : b; }
 inline int rows_of(const AttentionTile& tile) { return tile.tokens * tile.group; }
 template <typename Element>
 inline const Element* query_of(const AttentionTile& tile, int row) {
@@ -40,7 +42,7 @@ inline void for_row_blocks(int rows, const Body& body) {
     with_count<max_rows>(min_of(max_rows, rows - row), [&]<int R>() { body.template operator()<R>(row); });
 }
 
-// One split of a tile: positions [start, start + keys of the row) for each row. The cache holds the type of queries, or e4m3.
+// One split of a tile: positions [start + begin_of the row, start + keys_of the row) for each row. The cache holds the type of queries, or e4m3.
 // latent_rows: keys lie as values.
 template <typename Query, typename Cached, bool latent_rows = false>
 struct Split {
@@ -56,6 +58,14 @@ struct Split {
     const int64_t keys = tile.first_position + row / tile.group + 1 - start;
     return keys < 0 ? 0 : keys < split_size ? static_cast<int>(keys) : split_size;
   }
+  // The first of them: those before it lie left of the row's window.
+  int begin_of(int row) const {
+    const int64_t begin = tile.first_position + row / tile.group + 1 - tile.window - start;
+    const int keys = keys_of(row);
+    return begin < 0 ? 0 : begin < keys ? static_cast<int>(begin) : keys;
+  }
+  // Where the tile begins to read: nothing before it is addressed.
+  int first_key() const { return begin_of(0) & -position_group; }
   int group_words() const { return position_group * tile.key_dim / in_stored; }
   // Where the keys or values from a position of the split on lie: the first of a group, or of a word of values.
   const uint32_t* keys_at(int offset) const { return at(tile.keys, tile.key_stride, tile.key_dim, offset); }
@@ -75,11 +85,13 @@ struct Split {
       return bf16_pairs(e4m3_values(stored, 8 * part), e4m3_values(stored, 8 * part + 16));
     return (Words)e4m3_values(stored, 8 * (part / 2) + 16 * (part % 2));
   }
-  // What to prefetch at a group of the keys or, after the last one, of the values: the group that is read groups_ahead later.
-  const uint32_t* ahead(int keys, int group) const {
-    const int groups = (keys + position_group - 1) / position_group, next = group + groups_ahead;
-    if (next < groups) return keys_at(next * position_group);
-    if (next < 2 * groups) return values_at((next - groups) * position_group);
+  // What to prefetch at a key's group, or at that of its value: the group that is read groups_ahead later. Those of the tile's keys are
+  // read first, then those of its values.
+  const uint32_t* ahead(int keys, int key, bool of_value = false) const {
+    const int first = first_key(), groups = (keys - first + position_group - 1) / position_group,
+              next = (key - first) / position_group + (of_value ? groups : 0) + groups_ahead;
+    if (next < groups) return keys_at(first + next * position_group);
+    if (next < 2 * groups) return values_at(first + (next - groups) * position_group);
     if (start + tile.next_split < tile.first_position + tile.tokens)
       return keys_at(static_cast<int>(tile.next_split)) + (next - 2 * groups) * group_words();
     return static_cast<const uint32_t*>(tile.next_keys) + (next - 2 * groups) * group_words();

@@ -27,6 +27,8 @@ struct Scene {
   DType dtype;
   float query_scale = 3;
   bool reversed_blocks = false;
+  int window = 0;  // as in AttentionCall
+  bool sinks = false;
 
   // Rows that lie once.
   bool latent() const { return heads.value_dim != heads.key_dim; }
@@ -44,7 +46,7 @@ inline Scene scene_of(int64_t dim, int64_t group, int64_t block_size, DType dtyp
   return {{kv_heads * group, kv_heads, dim}, block_size, dtype};
 }
 
-enum Kind { query = 1, key = 2, value = 3 };
+enum Kind { query = 1, key = 2, value = 3, sink = 4 };
 
 // Rounded to the scene's type.
 inline float element(const Scene& scene, Kind kind, int sequence, int64_t position, int64_t index) {
@@ -54,8 +56,15 @@ inline float element(const Scene& scene, Kind kind, int sequence, int64_t positi
   return rounded(scene.dtype, raw);
 }
 
-// The tensors of a step. Every slot that no token of the scene wrote holds NaN.
-// Table entries past the context are invalid, and so is the table of seat 0,
+// Some are larger than every score.
+inline float sink_of(const Scene& scene, int64_t head) { return 6 * element(scene, sink, 0, 0, head); }
+// The first position that a token sees.
+inline int first_seen(const Scene& scene, int position) {
+  return scene.window > 0 ? std::max(position + 1 - scene.window, 0) : 0;
+}
+
+// The tensors of a step. Every slot that no token of the scene wrote, or that lies left of every window, holds NaN.
+// Table entries past the context and left of every window are invalid, and so is the table of seat 0,
 // which belongs to padding. Sequences take the seats from the last one down.
 class Step {
  public:
@@ -90,7 +99,8 @@ class Step {
 
   void write_cache(Ops& ops) {
     for (size_t p = 0; p < parts_.size(); ++p)
-      for (int position = 0; position < parts_[p].past + parts_[p].query; ++position)
+      for (int position = first_seen(scene_, parts_[p].past); position < parts_[p].past + parts_[p].query;
+           ++position)
         for (int64_t i = 0; i < scene_.heads.kv_width(); ++i) {
           set(keys_, cache_index(p, position, i), element(scene_, key, parts_[p].sequence, position, i));
           set(values_, cache_index(p, position, i), element(scene_, value, parts_[p].sequence, position, i));
@@ -129,6 +139,11 @@ class Step {
     mine.block_tables = own_tables_.back().view().reshaped(shape);
     return mine;
   }
+  Tensor sinks(Device& device) const {
+    Tensor sinks(device, DType::fp32, {scene_.heads.query_heads});
+    for (int64_t head = 0; head < scene_.heads.query_heads; ++head) set(sinks, head, sink_of(scene_, head));
+    return sinks;
+  }
   KvPages pages() { return {cache_, layout_}; }
   ConstTensorView queries() const { return queries_; }
 
@@ -139,7 +154,8 @@ class Step {
     write_cache(ops);
     Tensor out(ops.device(), scene_.dtype, {tokens(), scene_.heads.out_width()});
     const PoisonedRows rows(ops.device(), queries_);
-    ops.attention({rows.view(), scene_.heads, batch(), pages(), out, scene_.scale()});
+    const Tensor sinks = scene_.sinks ? this->sinks(ops.device()) : Tensor{};
+    ops.attention({rows.view(), scene_.heads, batch(), pages(), out, scene_.scale(), scene_.window, sinks});
     return out;
   }
 
@@ -158,8 +174,9 @@ class Step {
       starts.push_back(starts.back() + parts_[p].query);
       past.push_back(parts_[p].past);
       seats.push_back(parts_[p].past < 0 ? 0 : static_cast<int32_t>(parts_.size() - p));
-      std::copy(tables_[p].begin(), tables_[p].end(),
-                table.begin() + static_cast<std::ptrdiff_t>((parts_.size() - p) * width));
+      const std::ptrdiff_t hidden = first_seen(scene_, parts_[p].past) / scene_.block_size;
+      std::copy(tables_[p].begin() + std::min(hidden, std::ssize(tables_[p])), tables_[p].end(),
+                table.begin() + static_cast<std::ptrdiff_t>((parts_.size() - p) * width) + hidden);
     }
     for_tokens([&](size_t p, int64_t, int position) {
       positions.push_back(std::max(position, 0));

@@ -16,18 +16,19 @@ std::vector<double> exact_attention(const Scene& scene, int sequence, int positi
   const Kind kept = scene.latent() ? key : value;
   std::vector<double> weights, out(static_cast<size_t>(scene.heads.value_dim));
   magnitude.assign(out.size(), 0);
-  for (int p = 0; p <= position; ++p) {
+  for (int p = first_seen(scene, position); p <= position; ++p) {
     double score = 0;
     for (int64_t i = 0; i < dim; ++i)
       score += static_cast<double>(element(scene, query, sequence, position, head * dim + i)) *
                element(scene, key, sequence, p, kv_head * dim + i);
     weights.push_back(std::exp(score * static_cast<double>(scene.scale())));
   }
-  const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
-  for (int p = 0; p <= position; ++p)
+  const double total = std::accumulate(weights.begin(), weights.end(),
+                                       scene.sinks ? std::exp(double{sink_of(scene, head)}) : 0.0);
+  for (int p = position; p >= first_seen(scene, position); --p, weights.pop_back())
     for (size_t i = 0; i < out.size(); ++i) {
-      const double term = weights[static_cast<size_t>(p)] / total *
-                          element(scene, kept, sequence, p, kv_head * dim + static_cast<int64_t>(i));
+      const double term =
+          weights.back() / total * element(scene, kept, sequence, p, kv_head * dim + static_cast<int64_t>(i));
       out[i] += term;
       magnitude[i] += std::abs(term);
     }
@@ -233,6 +234,80 @@ TEST_P(Attention, DoesNotDependOnTheNumberOfThreads) {
   }
 }
 
+// Lengths of w - 1, w, w + 1 and 3 w among them.
+std::vector<Part> parts_around(int window) {
+  std::vector<Part> parts = decode_and_chunks;
+  for (const int length : {window - 1, window, window + 1, 3 * window})
+    if (length > 0) parts.push_back({11 + static_cast<int>(parts.size()), length - 1, 1});
+  parts.push_back({30, 3 * window, 5});
+  parts.push_back({31, 2 * window + 7, 40});
+  return parts;
+}
+
+TEST_P(Attention, OverAWindowAgreesWithDoublePrecision) {
+  struct Sizes {
+    int64_t dim, group, block_size;
+  };
+  for (const auto& [dtype, window, sizes] :
+       each_value(activation_types(), std::vector{1, 3, 16, 37, 48, 128, 257, 300},
+                  std::vector<Sizes>{{16, 8, 16}, {64, 3, 32}, {96, 5, 256}, {128, 1, 64}})) {
+    SCOPED_TRACE(
+        fmt::format("{} head_dim {} group {} window {}", name_of(dtype), sizes.dim, sizes.group, window));
+    Scene scene = scene_of(sizes.dim, sizes.group, sizes.block_size, dtype);
+    scene.window = window;
+    scene.sinks = window % 2 != 0;
+    const std::vector<Part> parts = parts_around(window);
+    Step step(ops(), scene, parts);
+    const Tensor out = step.attend(ops());
+    ASSERT_NO_FATAL_FAILURE(expect_exact(scene, parts, step, out));
+  }
+}
+
+TEST_P(Attention, OverAWindowChunksCutAnywhereHaveTheBitsOfTheWholePrompt) {
+  for (const auto& [dtype, group, window] :
+       each_value(activation_types(), std::vector<int64_t>{2, 3, 16}, std::vector{9, 16, 23})) {
+    SCOPED_TRACE(fmt::format("{} group {} window {}", name_of(dtype), group, window));
+    Scene scene = scene_of(32, group, 16, dtype);
+    scene.window = window;
+    const int length = 3 * window + 2;
+    const auto whole = rows(ops(), scene, {{0, 0, length}});
+    for (int cut = 1; cut < length; ++cut)
+      expect_same(rows(ops(), scene, {{0, 0, cut}, {0, cut, length - cut}}), whole);
+  }
+}
+
+// Windows of part of a split, of more than one, and of more splits than there are classes.
+TEST_P(Attention, OverAWindowDoesNotDependOnTheRestOfTheBatchBlocksOrThreads) {
+  for (const auto& [dtype, window] : each_pair(activation_types(), std::vector{40, 300, 2100})) {
+    SCOPED_TRACE(fmt::format("{} window {}", name_of(dtype), window));
+    Scene scene = scene_of(32, 2, 16, dtype);
+    scene.window = window;
+    scene.sinks = true;
+    const std::vector<Part> parts{{0, 0, 3},    {1, 250, 50},  {2, 511, 1},    {3, 700, 20},
+                                  {4, 1023, 2}, {5, 2304, 30}, {6, window, 9}, {7, window + 2590, 3}};
+    const auto together = rows(ops(), scene, parts);
+    for (const Part& part : parts) {
+      const Part last{part.sequence, part.past + part.query - 1, 1};
+      expect_same(rows(ops(), scene, {part}), together);
+      expect_same(rows(*with_threads(5).ops, scene, {last}), together);
+    }
+    scene.block_size = 256;
+    expect_same(rows(*with_threads(1).ops, scene, parts), together);
+  }
+}
+
+TEST_P(Attention, AddsASinkOnceToAnyNumberOfSplits) {
+  for (const DType dtype : activation_types()) {
+    Scene scene{{4, 1, 16}, 64, dtype};
+    scene.sinks = true;
+    std::vector<Part> parts;
+    for (const int splits : {1, 2, 3, 7, 8, 9, 17, 40}) parts.push_back({splits, 256 * splits - 100, 1});
+    Step step(ops(), scene, parts);
+    const Tensor out = step.attend(ops());
+    ASSERT_NO_FATAL_FAILURE(expect_exact(scene, parts, step, out));
+  }
+}
+
 // Owners see the pages of their own splits only; none of them may be empty for all rows.
 TEST_P(Attention, OfOwnersOfAContextMergesToTheBitsOfOneOwner) {
   const std::vector<Part> many{{0, 0, 1},    {1, 254, 3},  {2, 511, 1},  {7, -1, 1},
@@ -242,6 +317,8 @@ TEST_P(Attention, OfOwnersOfAContextMergesToTheBitsOfOneOwner) {
   const std::vector<Part> few{{0, 0, 1}, {1, 254, 3}, {4, 2046, 4}, {7, -1, 1}};
   struct Shared {
     int64_t owners, heads, dim = 32, value_dim = dim;
+    int window = 0;
+    bool sinks = false;
   };
   for (const auto& [dtype, shape] :
        each_value(std::vector{DType::bf16, DType::fp32}, std::vector<Shared>{{2, 2},
@@ -253,15 +330,22 @@ TEST_P(Attention, OfOwnersOfAContextMergesToTheBitsOfOneOwner) {
                                                                              {2, 98},
                                                                              {8, 56},
                                                                              {2, 10, 32, 16},
-                                                                             {4, 8, 48, 32}})) {
-    const auto& [owners, heads, dim, value_dim] = shape;
+                                                                             {4, 8, 48, 32},
+                                                                             {2, 6, 32, 32, 40, true},
+                                                                             {8, 16, 32, 32, 700, true},
+                                                                             {4, 8, 32, 32, 3000},
+                                                                             {8, 8, 32, 32, 0, true},
+                                                                             {3, 6, 32, 32, 300, true}})) {
+    const auto& [owners, heads, dim, value_dim, window, sinks] = shape;
     const int64_t each = heads / owners;
     const bool same_bits = promises_bits() && attention_classes % owners == 0;
     // More heads than a tile has rows; results that are compared with double precision, which takes its time.
     std::vector<Part> parts = heads > 48 ? few : same_bits ? many : fewer_tokens;
     parts[3] = same_bits ? Part{7, -1, 1} : Part{7, 530, 1};  // padding, which has no result
     SCOPED_TRACE(fmt::format("{}, {} owners, {} heads", name_of(dtype), owners, heads));
-    const Scene scene{{heads, 1, dim, value_dim}, 256, dtype};
+    Scene scene{{heads, 1, dim, value_dim}, 256, dtype};
+    scene.window = window;
+    scene.sinks = sinks;
     Step step(ops(), scene, parts);
     const Tensor whole = step.attend(ops());
     const int64_t tokens = step.tokens();
@@ -270,13 +354,14 @@ TEST_P(Attention, OfOwnersOfAContextMergesToTheBitsOfOneOwner) {
       for (int64_t i = 0; i < heads * dim; ++i)
         set(queries, (i / (each * dim) * tokens + t) * each * dim + i % (each * dim),
             get(step.queries(), t * heads * dim + i));
+    const Tensor all_sinks = step.sinks(device());
     std::vector<Tensor> partials;
     for (int64_t owner = 0; owner < owners; ++owner) {
       const ContextShare share{owner, owners};
       partials.emplace_back(device(), DType::fp32, Shape{owners, tokens, each, value_dim + 2});
       AttentionCall call{
-          queries,      scene.heads, step.batch_of(device(), share), step.pages(), partials.back().view(),
-          scene.scale()};
+          queries,       scene.heads, step.batch_of(device(), share), step.pages(), partials.back().view(),
+          scene.scale(), window};
       call.context = share;
       ops().attention(call);
     }
@@ -287,7 +372,8 @@ TEST_P(Attention, OfOwnersOfAContextMergesToTheBitsOfOneOwner) {
         device().copy(received.view().rows(owner, 1).data,
                       partials[static_cast<size_t>(owner)].view().rows(member, 1).data,
                       received.view().rows(owner, 1).bytes());
-      ops().merge_partials(received, {}, out);
+      ops().merge_partials(received, sinks ? all_sinks.view().rows(member * each, each) : ConstTensorView{},
+                           out);
       for (int64_t t = 0; t < tokens; ++t)
         for (int64_t i = 0; i < each * value_dim; ++i)
           set(result, (t * heads + member * each) * value_dim + i, get(out, t * each * value_dim + i));

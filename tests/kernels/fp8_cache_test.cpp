@@ -58,8 +58,8 @@ Float8 random_code(uint64_t seed, uint64_t i) {
   return Float8(uniform(seed, i) * std::exp2(6 * uniform(seed + 1, i)));
 }
 
-// Fills positions [0, length) with codes, or with what they stand for; the others with NaN.
-void fill(Ops& ops, Cache& cache, int64_t length, float key_scale, float value_scale) {
+// Fills these positions with codes, or with what they stand for; the others with NaN.
+void fill(Ops& ops, Cache& cache, IndexRange written, float key_scale, float value_scale) {
   const auto put = [&](Tensor& to, uint64_t seed, float scale) {
     const int64_t width = cache.layout.kv_heads * cache.layout.key_dim;
     for (int64_t i = 0; i < to.shape().elements(); ++i) {
@@ -68,7 +68,7 @@ void fill(Ops& ops, Cache& cache, int64_t length, float key_scale, float value_s
       else
         set(to, i, std::numeric_limits<float>::quiet_NaN());
     }
-    for (int64_t position = 0; position < length; ++position)
+    for (int64_t position = written.begin; position < written.end; ++position)
       for (int64_t d = 0; d < width; ++d) {
         const Float8 code = random_code(seed, static_cast<uint64_t>(position * width + d));
         const int64_t at = Sequence::slot(position) * width + d;
@@ -87,13 +87,20 @@ TEST_P(Fp8Cache, AttentionOverCodesIsAttentionOverTheirValues) {
   struct Case {
     HeadLayout heads;
     DType dtype;
-    int32_t past, tokens;
+    int32_t past, tokens, window;
   };
   std::vector<Case> cases;
   for (const HeadLayout& heads : all_heads)
     for (const DType dtype : activation_types())
-      for (const auto& [past, tokens] : {std::pair{0, 1}, {0, 37}, {299, 1}, {298, 3}, {515, 20}})
-        cases.push_back({heads, dtype, past, tokens});
+      for (const auto& [past, tokens, window] : std::vector<std::array<int32_t, 3>>{{0, 1, 0},
+                                                                                    {0, 37, 0},
+                                                                                    {299, 1, 0},
+                                                                                    {298, 3, 0},
+                                                                                    {515, 20, 0},
+                                                                                    {0, 37, 9},
+                                                                                    {298, 3, 50},
+                                                                                    {600, 20, 301}})
+        cases.push_back({heads, dtype, past, tokens, window});
   for (const Case& c : cases) {
     const HeadLayout& heads = c.heads;
     const DType dtype = c.dtype;
@@ -102,11 +109,12 @@ TEST_P(Fp8Cache, AttentionOverCodesIsAttentionOverTheirValues) {
     const Tensor queries = random_tensor(device(), dtype, {tokens, heads.query_width()}, 3, 2);
     const auto attended = [&](DType kept, float key_scale, float value_scale) {
       Cache cache(device(), heads, kept);
-      fill(ops(), cache, past + tokens, key_scale, value_scale);
+      const int32_t first = c.window > 0 ? std::max(past + 1 - c.window, 0) : 0;
+      fill(ops(), cache, {first, past + tokens}, key_scale, value_scale);
       Tensor out(device(), dtype, queries.shape());
       const bool codes = kept == DType::fp8;
       ops().attention({queries, heads, sequence.batch(),
-                       cache.pages(codes ? key_scale : 1, codes ? value_scale : 1), out, 0.14f});
+                       cache.pages(codes ? key_scale : 1, codes ? value_scale : 1), out, 0.14f, c.window});
       return out;
     };
     // Powers of two change no bit of a product.
@@ -129,7 +137,7 @@ TEST_P(Fp8Cache, RotaryStoreRoundsWhatAnotherCacheWouldHoldDividedByItsScale) {
                  norm = random_tensor(device(), DType::fp32, {heads.key_dim}, 8);
     Tensor angles = random_tensor(device(), DType::fp32, {64, heads.key_dim}, 7);
     const auto stored = [&](Cache& cache) {
-      fill(ops(), cache, 0, 1, 1);
+      fill(ops(), cache, {}, 1, 1);
       Tensor queries(device(), dtype, {tokens, heads.query_width()});
       ops().rotary_store(qkv, heads, {norm, norm, 1e-6f}, angles, sequence.batch(), queries.view(),
                          cache.pages(key_scale, value_scale));
