@@ -74,16 +74,19 @@ void rotary_store(device::Stream stream, const RotaryArguments& arguments);
 // 128 and 256.
 bool attention_on_tensor_cores(DType dtype, int64_t head_dim);
 
-// Lanes of a value and of a result, and from one stored value to the next. Tuned kernels have those of the head; in their arguments
-// these two numbers would cost prefill its registers.
-struct ValueLanes {
-  int dim, stride;
+// What tuned kernels do not compute; in their arguments it would cost prefill its registers.
+struct UntunedArguments {
+  int value_dim;                 // lanes of a value and of a result
+  int value_stride;              // from one stored value to the next
+  int window = 0;                // positions that a token sees; 0: all
+  const float* sinks = nullptr;  // [query_heads], or none
 };
 // Every type, head size up to max_head_dim and block size; no tensor cores.
-void attention_untuned(device::Stream stream, const AttentionArguments& arguments, ValueLanes values);
+void attention_untuned(device::Stream stream, const AttentionArguments& arguments, UntunedArguments more);
 
-// Ops::merge_partials. partials: [owners, rows, head_dim + 2], out: dtype [rows, head_dim], of values. Owners are added in ascending order.
+// Ops::merge_partials. partials: [owners, rows, head_dim + 2], out: dtype [rows, head_dim], of values. Owners are added in ascending order. sinks: [heads], or
+// none; the head of a row is row % heads.
 void merge_partials(device::Stream stream, DType dtype, const float* partials, int owners, int rows,
-                    int head_dim, void* out);
+                    int head_dim, const float* sinks, int heads, void* out);
 
 }  // namespace maniple::cuda

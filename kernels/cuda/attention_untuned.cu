@@ -30,6 +30,13 @@ __device__ int sequence_of(const int32_t* starts, int sequences, int token) {
   return low;
 }
 
+// A score without a value that joins a softmax with this maximum: what earlier weights are multiplied with, and its own.
+struct Sink {
+  float shrink, weight;
+  __device__ Sink(float score, float maximum)
+      : shrink(expf(maximum - fmaxf(maximum, score))), weight(expf(score - fmaxf(maximum, score))) {}
+};
+
 template <typename Kept>
 class Pages {
  public:
@@ -59,24 +66,25 @@ class Pages {
 // each lane scores one position, then adds up the values of its dimensions
 // (Milakov, Gimelshein: Online normalizer calculation for softmax, 2018).
 template <typename T, typename Kept, int max_dims>
-__global__ void __launch_bounds__(32 * warps) attend(AttentionArguments a, ValueLanes values) {
+__global__ void __launch_bounds__(32 * warps) attend(AttentionArguments a, UntunedArguments more) {
   const int64_t item = static_cast<int64_t>(block_index().x) * warps + warp_index();
   const int token = static_cast<int>(item / a.query_heads), head = static_cast<int>(item % a.query_heads);
   if (token >= a.tokens) return;
   const int lane = lane_index(), sequence = sequence_of(a.query_starts, a.sequences, token);
   const int length = a.past_lengths[sequence] + token - a.query_starts[sequence] + 1;
   const int64_t row = query_row(a, token, head);
-  const Pages<Kept> pages(a, values.stride, sequence, head / (a.query_heads / a.kv_heads));
+  const int left = more.window > 0 && length > more.window ? length - more.window : 0;
+  const Pages<Kept> pages(a, more.value_stride, sequence, head / (a.query_heads / a.kv_heads));
   auto& scratch = reinterpret_cast<Scratch<max_dims>*>(shared_memory())[warp_index()];
   for (int i = lane; i < a.head_dim; i += 32)
     scratch.query[i] = static_cast<float>(static_cast<const T*>(a.queries)[row * a.head_dim + i]) * a.scale;
 
   float maximum = -INFINITY, total = 0, sums[max_dims / 32] = {};
-  for (int begin = 0; begin < length; begin += 32) {
+  for (int begin = left / 32 * 32; begin < length; begin += 32) {
     if (begin / split_size % a.owners != a.owner) continue;
     synchronize_warp();  // the query is written, the weights of the last round are read
     float score = -INFINITY;
-    if (begin + lane < length) {
+    if (left <= begin + lane && begin + lane < length) {
       const Kept* const key = pages.key(begin + lane);
       score = 0;
       for (int i = 0; i < a.head_dim; ++i) score += scratch.query[i] * static_cast<float>(key[i]);
@@ -88,39 +96,48 @@ __global__ void __launch_bounds__(32 * warps) attend(AttentionArguments a, Value
     scratch.weights[lane] = weight;
     synchronize_warp();
     for (float& sum : sums) sum *= shrink;
-    for (int p = begin; p < begin + 32 && p < length; ++p) {
+    for (int p = begin < left ? left : begin; p < begin + 32 && p < length; ++p) {
       const Kept* const value = pages.value(p);
       for (int d = 0; d < max_dims / 32; ++d)
-        if (lane + 32 * d < values.dim)
+        if (lane + 32 * d < more.value_dim)
           sums[d] += scratch.weights[p - begin] * static_cast<float>(value[lane + 32 * d]);
     }
   }
   total = warp_sum(total);
-  float* const partial = a.owners > 1 ? static_cast<float*>(a.out) + row * (values.dim + 2) : nullptr;
+  if (more.sinks && a.owners == 1) {
+    const Sink sink(more.sinks[head], maximum);
+    total = total * sink.shrink + sink.weight;
+    for (float& sum : sums) sum *= sink.shrink;
+  }
+  float* const partial = a.owners > 1 ? static_cast<float*>(a.out) + row * (more.value_dim + 2) : nullptr;
   for (int d = 0; d < max_dims / 32; ++d) {
     const int place = lane + 32 * d;
-    if (place >= values.dim) continue;
+    if (place >= more.value_dim) continue;
     const float sum = sums[d] * a.value_scale;
     if (partial)
       partial[place] = sum;
     else
-      static_cast<T*>(a.out)[row * values.dim + place] = static_cast<T>(sum / total);
+      static_cast<T*>(a.out)[row * more.value_dim + place] = static_cast<T>(sum / total);
   }
   if (!partial || lane > 0) return;
-  partial[values.dim] = maximum;
-  partial[values.dim + 1] = total;
+  partial[more.value_dim] = maximum;
+  partial[more.value_dim + 1] = total;
 }
 
 // One warp per row. A partial without weight saw nothing: its maximum may be -inf.
 template <typename T>
-__global__ void __launch_bounds__(32 * warps)
-    merge_row(const float* partials, int owners, int rows, int head_dim, T* out) {
+__global__ void __launch_bounds__(32 * warps) merge_row(const float* partials, int owners, int rows,
+                                                        int head_dim, const float* sinks, int heads, T* out) {
   const int64_t row = static_cast<int64_t>(block_index().x) * warps + warp_index(), width = head_dim + 2;
   if (row >= rows) return;
   const auto of = [&](int owner) { return partials + (owner * static_cast<int64_t>(rows) + row) * width; };
   float maximum = -INFINITY, total = 0;
   for (int owner = 0; owner < owners; ++owner)
     if (of(owner)[head_dim + 1] != 0) maximum = fmaxf(maximum, of(owner)[head_dim]);
+  if (sinks) {
+    maximum = fmaxf(maximum, sinks[row % heads]);
+    total = expf(sinks[row % heads] - maximum);
+  }
   const auto factor = [&](int owner) {
     return of(owner)[head_dim + 1] != 0 ? expf(of(owner)[head_dim] - maximum) : 0.0f;
   };
@@ -133,29 +150,29 @@ __global__ void __launch_bounds__(32 * warps)
 }
 
 template <int max_dims>
-void launch_attend(Stream stream, const AttentionArguments& arguments, ValueLanes values) {
+void launch_attend(Stream stream, const AttentionArguments& arguments, UntunedArguments more) {
   const int64_t items = static_cast<int64_t>(arguments.tokens) * arguments.query_heads;
   with_element_type(arguments.dtype, [&](auto element) {
     using T = decltype(element);
     launch(arguments.codes ? attend<T, Float8, max_dims> : attend<T, T, max_dims>,
            {static_cast<int>((items + warps - 1) / warps)}, 32 * warps, warps * sizeof(Scratch<max_dims>),
-           stream, arguments, values);
+           stream, arguments, more);
   });
 }
 
 }  // namespace
 
-void attention_untuned(Stream stream, const AttentionArguments& arguments, ValueLanes values) {
-  arguments.head_dim <= 256 ? launch_attend<256>(stream, arguments, values)
-                            : launch_attend<max_head_dim>(stream, arguments, values);
+void attention_untuned(Stream stream, const AttentionArguments& arguments, UntunedArguments more) {
+  arguments.head_dim <= 256 ? launch_attend<256>(stream, arguments, more)
+                            : launch_attend<max_head_dim>(stream, arguments, more);
 }
 
 void merge_partials(Stream stream, DType dtype, const float* partials, int owners, int rows, int head_dim,
-                    void* out) {
+                    const float* sinks, int heads, void* out) {
   with_element_type(dtype, [&](auto element) {
     using T = decltype(element);
     launch(merge_row<T>, {(rows + warps - 1) / warps}, 32 * warps, 0, stream, partials, owners, rows,
-           head_dim, static_cast<T*>(out));
+           head_dim, sinks, heads, static_cast<T*>(out));
   });
 }
 

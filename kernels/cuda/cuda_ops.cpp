@@ -8,6 +8,7 @@
 #include <kernels/paged_rows.hpp>
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 namespace maniple::cuda {
@@ -262,7 +263,6 @@ void CudaOps::attend(const AttentionCall& call) {
   require(call.consistent() && keeps_kv(call.pages.layout, call.queries.dtype) &&
               is_activation(call.queries.dtype) && std::max(heads.key_dim, heads.value_dim) <= max_head_dim,
           "shapes of an attention");
-  require(call.window == 0 && call.sinks.empty(), "windows and sinks on a GPU");
   const PagedRows rows(call.pages);
   const AttentionArguments arguments{.dtype = call.queries.dtype,
                                      .queries = call.queries.data,
@@ -286,21 +286,26 @@ void CudaOps::attend(const AttentionCall& call) {
                                      .classes = narrow(classes_of(call.context)),
                                      .codes = rows.layout.dtype == DType::fp8,
                                      .value_scale = call.pages.value_scale};
-  if (!on_tensor_cores(arguments.dtype, heads))
-    return attention_untuned(stream_, arguments,
-                             {narrow(heads.value_dim), narrow(rows.layout.value_lanes())});
+  if (call.window > 0 || !call.sinks.empty() || !on_tensor_cores(arguments.dtype, heads))
+    return attention_untuned(
+        stream_, arguments,
+        {.value_dim = narrow(heads.value_dim),
+         .value_stride = narrow(rows.layout.value_lanes()),
+         .window = narrow(std::min<int64_t>(call.window, std::numeric_limits<int32_t>::max())),
+         .sinks = call.sinks.empty() ? nullptr : call.sinks.as<float>()});
   attention_decode(stream_, arguments, decode_workspace(arguments));
   if (arguments.tokens > arguments.sequences) attention_prefill(stream_, arguments);
 }
 
 void CudaOps::merge_partials(ConstTensorView partials, ConstTensorView sinks, TensorView out) {
-  require(sinks.empty(), "sinks on a GPU");
   const int64_t dim = partials.shape[3] - 2;
   require(partials.dtype == DType::fp32 && is_activation(out.dtype) &&
-              out.shape == Shape{partials.shape[1], partials.shape[2] * dim},
+              out.shape == Shape{partials.shape[1], partials.shape[2] * dim} &&
+              (sinks.empty() || sinks.shape == Shape{partials.shape[2]}),
           "shapes of partial attention");
   cuda::merge_partials(stream_, out.dtype, partials.as<float>(), narrow(partials.shape[0]),
-                       narrow(partials.shape[1] * partials.shape[2]), narrow(dim), out.data);
+                       narrow(partials.shape[1] * partials.shape[2]), narrow(dim),
+                       sinks.empty() ? nullptr : sinks.as<float>(), narrow(partials.shape[2]), out.data);
 }
 
 void CudaOps::adjust_logits(TensorView logits, IndexRange vocabulary, std::span<const AdjustedRow> rows,

@@ -166,10 +166,10 @@ void untuned(Scene& scene) {
   for (const Cache& cache :
        {Cache{DType::fp32, 48}, Cache{DType::bf16, 48, true}, Cache{DType::fp32, 16, false, 1, 2}})
     cuda::attention_untuned(scene.stream(), attention(scene, cache, sequences),
-                            {cache.head_dim, cache.head_dim});
+                            {cache.head_dim, cache.head_dim, 7, scene.floats(16)});
   constexpr int owners = 3, rows = 5, dims = 48;
   cuda::merge_partials(scene.stream(), DType::bf16, scene.floats(owners * rows * (dims + 2)), owners, rows,
-                       dims, scene.room<uint16_t>(rows * dims));
+                       dims, scene.floats(rows), rows, scene.room<uint16_t>(rows * dims));
 }
 
 cuda::SkinnyGemmWorkspace slices(Scene& scene) {

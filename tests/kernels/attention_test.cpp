@@ -271,14 +271,15 @@ TEST_P(Attention, OverAWindowChunksCutAnywhereHaveTheBitsOfTheWholePrompt) {
     scene.window = window;
     const int length = 3 * window + 2;
     const auto whole = rows(ops(), scene, {{0, 0, length}});
-    for (int cut = 1; cut < length; ++cut)
+    for (int cut = 1; cut < length; cut += promises_bits() ? 1 : 13)
       expect_same(rows(ops(), scene, {{0, 0, cut}, {0, cut, length - cut}}), whole);
   }
 }
 
 // Windows of part of a split, of more than one, and of more splits than there are classes.
 TEST_P(Attention, OverAWindowDoesNotDependOnTheRestOfTheBatchBlocksOrThreads) {
-  for (const auto& [dtype, window] : each_pair(activation_types(), std::vector{40, 300, 2100})) {
+  for (const auto& [dtype, window] :
+       each_value(activation_types(), promises_bits() ? std::vector{40, 300, 2100} : std::vector{40})) {
     SCOPED_TRACE(fmt::format("{} window {}", name_of(dtype), window));
     Scene scene = scene_of(32, 2, 16, dtype);
     scene.window = window;
