@@ -121,8 +121,6 @@ struct ModelConfig {
   DType dtype = DType::fp32;     // as config.json states it; each stored tensor has its own type
   std::vector<int32_t> eos_token_ids;
   std::optional<int32_t> default_eos_token_id;  // of the architecture, for models that name none in any file
-  int64_t sliding_window =
-      0;  // tokens that a token attends to, itself included; 0: all. Longer contexts are refused
   int64_t index_topk = 0;  // sparse attention chooses so many tokens; 0: none. Longer contexts are refused
   int64_t prediction_layers = 0;  // of a checkpoint, behind the model's own: not read
 

@@ -186,13 +186,6 @@ void check_lengths(const EngineOptions& options, const ModelConfig& config) {
          "`max_model_len` {} is longer than the model's {} positions; use `max_model_len` {} or less",
          *options.max_model_len, longest, longest);
   const int64_t context = options.max_model_len.value_or(static_cast<uint32_t>(longest));
-  if (const int64_t window = config.sliding_window; window > 0 && context > window)
-    throw Error(
-        ExitCode::input,
-        fmt::format("the model's sliding_window is {} tokens, and a context of {} is longer", window,
-                    context),
-        "attention to the last tokens alone is not supported; a context that fits the window needs none",
-        fmt::format("`max_model_len` {}", window));
   if (const int64_t chosen = config.index_topk; chosen > 0 && context > chosen)
     throw Error(
         ExitCode::input,

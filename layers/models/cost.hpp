@@ -4,6 +4,7 @@
 #include <layers/models/model.hpp>
 
 #include <cstdint>
+#include <vector>
 
 namespace maniple {
 
@@ -16,6 +17,7 @@ struct ModelCost {
   double expert_share = 1;        // that a token uses
   uint64_t kv_bytes = 0;          // keys and values of a token in all layers
   uint64_t attention_flops = 0;   // of a token and a position that it sees, in all layers
+  std::vector<int64_t> windows;   // of the layers (Model::windows), which are alike but for them
 };
 
 // type: of the weights; cache: of keys and values.
@@ -28,12 +30,12 @@ struct StepWork {
   uint64_t sampled = 0;  // rows of logits
   uint64_t context = 0;  // tokens of its sequences that are in the KV cache before a step
   uint64_t attended =
-      0;  // positions that the computed tokens see, their own included: a sequence with p tokens in
+      0;  // positions that, without windows, the computed tokens see, their own included: a sequence with p tokens in
           // the cache and q computed ones adds q p + q (q + 1) / 2
 };
 
 // A multiplication and an addition are two operations. Norms, activations, rotation and sampling are left out, as usual
-// (Chowdhery et al., PaLM, arXiv 2204.02311, appendix B).
+// (Chowdhery et al., PaLM, arXiv 2204.02311, appendix B). A layer with a window counts at most so many positions a token.
 double flops(const ModelCost& cost, const StepWork& work);
 // Each step reads the weights once, of experts those that its tokens use if all are used alike; a sequence's keys
 // and values are read once a step and written once.

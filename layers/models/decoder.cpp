@@ -58,6 +58,13 @@ Parameters Decoder::parameters() {
   return parameters;
 }
 
+std::vector<int64_t> Decoder::windows() const {
+  std::vector<int64_t> windows;
+  for (int64_t layer = own_.begin; layer < own_.end; ++layer)
+    windows.push_back(config_.layers[static_cast<size_t>(layer)].window);
+  return windows;
+}
+
 bool Decoder::ignores(std::string_view source) const {
   return (config_.tie_word_embeddings && source == "lm_head.weight") ||
          source.ends_with(".rotary_emb.inv_freq");

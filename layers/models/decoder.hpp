@@ -25,6 +25,7 @@ class Decoder final : public Model {
   HeadLayout heads() const override {
     return std::visit([](const auto& attention) { return attention.heads(); }, layers_.front().attention);
   }
+  std::vector<int64_t> windows() const override;
   VocabularyShard vocabulary() const override { return vocabulary_; }
   const Parameter* embedding() const override { return embedding_ ? &embedding_->table() : nullptr; }
   const Parameter* head() const override { return lm_head_ ? &lm_head_->weight() : nullptr; }

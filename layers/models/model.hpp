@@ -33,6 +33,8 @@ class Model {
 
   virtual int64_t num_layers() const = 0;  // on this rank
   virtual HeadLayout heads() const = 0;    // on this rank
+  // Of each layer of this rank, the tokens that a token attends to; 0: all.
+  virtual std::vector<int64_t> windows() const = 0;
   virtual VocabularyShard vocabulary() const = 0;
   // The table that token ids look up, and the matrix that makes logits: the same one with tied weights. Null on a rank that
   // does not embed or does not sample.

@@ -159,9 +159,6 @@ bad_config experts 's/"hidden_act"/"num_experts": 8, &/' 'num_experts|8'
 bad_config head_size 's/"head_dim": 32/"head_dim": 33/' 'head_dim|33|even'
 bad_config layers 's/"num_hidden_layers": 3/"num_hidden_layers": 4/' 'lacks|model.layers.3.'
 bad_config half '$d' 'config.json|not valid JSON'
-generate 65 "sliding_window is 48 tokens|--max-model-len 48" --model "$DATA/models/tiny-mistral" --in "$work/in"
-generate 65 "context of 49|--max-model-len 48" --model "$DATA/models/tiny-mistral" --in "$work/in" --max-model-len 49
-on 1 generate --model "$DATA/models/tiny-mistral" --in "$work/in" --max-model-len 48 --quiet >"$work/out" || bad "a context that fits the window is refused"
 generate 65 "no tokenizer.json|--prompt is text" --model "$tiny" --prompt a
 fixed=yes bad_tensor missing 'lacks 1 of|model.layers.1.mlp.up_proj.weight'
 bad_tensor renamed 'lacks 33 of|and 28 more; it holds instead: transformer.h.0.input_layernorm.weight'

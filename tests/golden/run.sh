@@ -12,8 +12,7 @@ MPIRUN=${MPIRUN:-mpirun --oversubscribe --allow-run-as-root --bind-to none --mca
 . "$here/../end_to_end/lib.sh"
 
 models=("$@")
-# Those that this version serves: windows of attention are refused by name.
-((${#models[@]} > 0)) || mapfile -t models < <(grep -LE '"sliding_window": [1-9]' "$DATA"/models/*/config.json | xargs -n 1 dirname |
+((${#models[@]} > 0)) || mapfile -t models < <(printf '%s\n' "$DATA"/models/*/config.json | xargs -n 1 dirname |
   awk -v seed="$seed" 'seed == "" || !/\/q-/ || ++quantised % 2 == seed % 2') # a cover takes half of the quantised ones
 paths=$("$MANIPLE" --version | sed -n 's/^CPU paths: *//p' | sed 's/(.*//; s/,//g')
 

@@ -22,11 +22,17 @@ SourceTensor random_source(uint64_t seed, float middle = 0) {
   };
 }
 
-const Sources sources{{"a.q_proj.weight", random_source(1)},    {"a.k_proj.weight", random_source(2)},
-                      {"a.v_proj.weight", random_source(3)},    {"a.o_proj.weight", random_source(4)},
-                      {"a.q_norm.weight", random_source(5, 1)}, {"a.k_norm.weight", random_source(6, 1)},
-                      {"a.q_proj.bias", random_source(7)},      {"a.k_proj.bias", random_source(8)},
-                      {"a.v_proj.bias", random_source(9)}};
+const Sources sources{{"a.q_proj.weight", random_source(1)},
+                      {"a.k_proj.weight", random_source(2)},
+                      {"a.v_proj.weight", random_source(3)},
+                      {"a.o_proj.weight", random_source(4)},
+                      {"a.q_norm.weight", random_source(5, 1)},
+                      {"a.k_norm.weight", random_source(6, 1)},
+                      {"a.q_proj.bias", random_source(7)},
+                      {"a.k_proj.bias", random_source(8)},
+                      {"a.v_proj.bias", random_source(9)},
+                      {"a.o_proj.bias", random_source(10)},
+                      {"a.sinks", random_source(11)}};
 
 float input(int64_t token, int64_t column) {
   return uniform(99, static_cast<uint64_t>(token * hidden + column));
@@ -78,7 +84,7 @@ Vector rotated(const ModelConfig& config, const std::string& name, int64_t head,
   return y;
 }
 
-Vector expected(const ModelConfig& config, int64_t token) {
+Vector expected(const ModelConfig& config, int64_t window, int64_t token) {
   std::vector<Vector> x(tokens);
   for (int64_t t = 0; t < tokens; ++t)
     for (int64_t i = 0; i < hidden; ++i) x[static_cast<size_t>(t)].push_back(input(t, i));
@@ -87,8 +93,8 @@ Vector expected(const ModelConfig& config, int64_t token) {
     const int64_t kv = head / (heads / kv_heads);
     const Vector query = rotated(config, "q", head, token, x[static_cast<size_t>(token)]);
     Vector sum(query.size());
-    double total = 0;
-    for (int64_t t = 0; t <= token; ++t) {
+    double total = config.sinks ? std::exp(double{sources.at("a.sinks")(head, 0)}) : 0;
+    for (int64_t t = window > 0 ? std::max<int64_t>(token + 1 - window, 0) : 0; t <= token; ++t) {
       const Vector key = rotated(config, "k", kv, t, x[static_cast<size_t>(t)]);
       double score = 0;
       for (size_t i = 0; i < key.size(); ++i) score += query[i] * key[i];
@@ -100,7 +106,7 @@ Vector expected(const ModelConfig& config, int64_t token) {
     }
     for (const double value : sum) attended.push_back(value / total);
   }
-  return product("a.o_proj", 0, hidden, attended, false);
+  return product("a.o_proj", 0, hidden, attended, config.o_bias);
 }
 
 // One sequence of all tokens, in the first block.
@@ -120,7 +126,7 @@ struct Batch {
 
 TEST(Attention, OfHeadsOfAnySizeIsThatOfHeadsWithoutPadding) {
   for (const int64_t head_dim : {2, 6, 10, 16, 24, 34})
-    for (const auto& [norm, width] : {std::pair{0, 0}, {1, 0}, {2, 0}, {0, 2}, {2, 6}})
+    for (const auto& [norm, width] : {std::pair{0, 0}, {1, 0}, {2, 0}, {0, 2}, {2, 6}, {3, 0}})
       for (const int tensor : {1, 2, 4})
         for (const BackendKind kind : {BackendKind::reference, BackendKind::cpu})
           run_ranks(tensor, [&, norm = norm, width = width](World& world) {
@@ -133,10 +139,12 @@ TEST(Attention, OfHeadsOfAnySizeIsThatOfHeadsWithoutPadding) {
             config.qk_norm = norm == 1;
             config.whole_qk_norm = norm == 2;
             config.qkv_bias = norm == 0;
+            config.sinks = config.o_bias = norm == 3;
+            const LayerConfig layer{.window = norm == 3 ? 4 : 0};
             config.rotaries[0].width = width;
             config.rms_norm_eps = 1e-3;
             Rank rank(world, kind);
-            Attention attention("a", {}, config, rank.place());
+            Attention attention("a", layer, config, rank.place());
             Parameters parameters;
             attention.append_parameters(parameters);
             testing::fill(parameters, sources, *rank.backend.ops);
@@ -156,7 +164,7 @@ TEST(Attention, OfHeadsOfAnySizeIsThatOfHeadsWithoutPadding) {
                                                      view_of(angles.data(), DType::fp32, {tokens, padded}),
                                                      batch.batch, {cache.view(), in_cache}, context);
             for (int64_t t = 0; t < tokens; ++t) {
-              const Vector exact = expected(config, t);
+              const Vector exact = expected(config, layer.window, t);
               for (int64_t i = 0; i < hidden; ++i)
                 EXPECT_NEAR(out.as<float>()[t * hidden + i], exact[static_cast<size_t>(i)], 2e-4)
                     << fmt::format("heads of {}, tp {}, token {}", head_dim, tensor, t);

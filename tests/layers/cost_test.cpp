@@ -114,6 +114,15 @@ TEST(StepWork, IsThatOfAHandCalculation) {
   const StepWork work{.steps = 3, .tokens = 102, .sampled = 3, .context = 201, .attended = 5'253};
   EXPECT_DOUBLE_EQ(flops(whole, work), 2. * 4'915'200 * 102 + 2. * 524'288 * 3 + 4. * 5 * 512 * 5'253);
   EXPECT_DOUBLE_EQ(bytes_moved(whole, work), 3. * 10'892'800 + 5'120. * (201 + 102 + 102));
+
+  // Two of the five layers see at most 16 positions a token.
+  config.layers[0].window = config.layers[3].window = 16;
+  const ModelCost windowed = cost(config);
+  EXPECT_DOUBLE_EQ(flops(windowed, work),
+                   2. * 4'915'200 * 102 + 2. * 524'288 * 3 + 4. * 512 * (3 * 5'253 + 2 * 102 * 16));
+  EXPECT_DOUBLE_EQ(bytes_moved(windowed, work), bytes_moved(whole, work));
+  const StepWork decode{.steps = 1, .tokens = 4, .sampled = 4, .context = 4'000, .attended = 4'004};
+  EXPECT_DOUBLE_EQ(bytes_moved(windowed, decode), 10'892'800 + 1'024. * (3 * 4'000 + 2 * 64 + 5 * 8));
 }
 
 }  // namespace

@@ -449,17 +449,10 @@ TEST(JobPlan, RefusesLengthsThatDoNotFit) {
             "or less");
   options.max_model_len = 10;
   EXPECT_EQ(plan_of(1, options).max_model_len, 10u);
-  ModelConfig windowed = config;
-  windowed.sliding_window = 512;
-  EXPECT_EQ(plan_of(1, options, windowed).max_model_len, 10u);
-  options.max_model_len = 512;
-  EXPECT_EQ(plan_of(1, options, windowed).max_model_len, 512u);
-  options.max_model_len = 513;
-  EXPECT_EQ(refusal_of(1, options, &windowed),
-            "input: the model's sliding_window is 512 tokens, and a context of 513 is longer");
   options.max_model_len.reset();
-  EXPECT_EQ(refusal_of(1, options, &windowed),
-            "input: the model's sliding_window is 512 tokens, and a context of 4096 is longer");
+  ModelConfig windowed = config;
+  for (LayerConfig& layer : windowed.layers) layer.window = 512;
+  EXPECT_EQ(plan_of(1, options, windowed).max_model_len, 4096u);
   ModelConfig choosing = config;
   choosing.index_topk = 2048;
   EXPECT_EQ(refusal_of(1, options, &choosing),

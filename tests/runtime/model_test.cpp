@@ -271,6 +271,7 @@ std::vector<CudaSubject> cuda_subjects() {
                                         "tiny-qwen3-kv1",
                                         "tiny-llama3",
                                         "tiny-qwen2",
+                                        "tiny-mistral",
                                         "shakespeare",
                                         "tiny-qwen3-moe",
                                         "tiny-mixtral",
@@ -324,8 +325,8 @@ TEST(QuantisedModels, AreInTheFolder) { EXPECT_FALSE(quantised_models().empty())
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenLogits,
                          ::testing::Values("tiny-qwen3", "tiny-qwen3-kv1", "tiny-llama3", "tiny-qwen2",
-                                           "shakespeare", "tiny-qwen3-moe", "tiny-mixtral", "tiny-glm4-moe",
-                                           "tiny-hy3", "tiny-minimax-m2", "tiny-qwen2-moe",
+                                           "tiny-mistral", "shakespeare", "tiny-qwen3-moe", "tiny-mixtral",
+                                           "tiny-glm4-moe", "tiny-hy3", "tiny-minimax-m2", "tiny-qwen2-moe",
                                            "tiny-deepseek-v2-lite", "tiny-deepseek-v3", "tiny-glm4-moe-lite"),
                          [](const auto& param) { return identifier(param.param); });
 

@@ -11,6 +11,10 @@ enum class Bias : uint8_t { never, always, by_flag };
 // The norm of query and key heads; by_flag: of each, where use_qk_norm is true.
 enum class HeadNorm : uint8_t { none, each, by_flag, whole };
 
+// Which layers have a window of sliding_window tokens, unless layer_types names them; if flagged: where use_sliding_window is true.
+// last: those from max_window_layers on; even_if_flagged: those before it.
+enum class Windows : uint8_t { none, every, even, every_if_flagged, even_if_flagged, last_if_flagged };
+
 // What a field that config.json lacks means: the defaults of the architecture's config class in transformers 5.23. README.md has the
 // table; tests/runtime/checkpoint/config_defaults.py compares it with the classes.
 struct Defaults {
@@ -61,7 +65,7 @@ struct Architecture {
   Bias output;
   Bias mlp;
   HeadNorm norm;
-  bool window_needs_flag;  // sliding_window counts only where use_sliding_window is true
+  Windows windows;
   Defaults defaults;
   const ExpertFields* experts = nullptr;
   double partial_rotary = 1;  // partial_rotary_factor by default; 1: it is not read

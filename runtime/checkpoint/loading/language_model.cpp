@@ -32,6 +32,7 @@ constexpr TextModel text_models[] = {
     {"kimi_k2", "DeepseekV3ForCausalLM"},
     {"llama", "LlamaForCausalLM"},
     {"minimax_m2", "MiniMaxM2ForCausalLM"},
+    {"ministral", "MinistralForCausalLM"},
     {"ministral3", "Ministral3ForCausalLM"},
     {"mistral", "MistralForCausalLM"},
     {"mixtral", "MixtralForCausalLM"},

@@ -136,30 +136,33 @@ constexpr ExpertFields deepseek_v2{.names = ExpertNames::deepseek_v2,
 using enum Bias;
 
 constexpr Architecture architectures[] = {
-    {"Qwen3ForCausalLM", by_flag, by_flag, never, HeadNorm::each, true, defaults::qwen3},
-    {"LlamaForCausalLM", by_flag, by_flag, by_flag, HeadNorm::none, false, defaults::llama},
-    {"Qwen2ForCausalLM", always, never, never, HeadNorm::none, true, defaults::qwen2},
-    {"MistralForCausalLM", never, never, never, HeadNorm::none, false, defaults::mistral},
-    {"Qwen3MoeForCausalLM", by_flag, by_flag, never, HeadNorm::each, true, defaults::qwen3_moe,
-     &experts::qwen3},
-    {"MixtralForCausalLM", never, never, never, HeadNorm::none, false, defaults::mixtral, &experts::mixtral},
-    {"Qwen2MoeForCausalLM", by_flag, never, never, HeadNorm::none, true, defaults::qwen2_moe, &experts::qwen2,
-     1, "qkv_bias", true},
-    {"Glm4MoeForCausalLM", by_flag, never, never, HeadNorm::by_flag, false, defaults::glm4_moe,
+    {"Qwen3ForCausalLM", by_flag, by_flag, never, HeadNorm::each, Windows::last_if_flagged, defaults::qwen3},
+    {"LlamaForCausalLM", by_flag, by_flag, by_flag, HeadNorm::none, Windows::none, defaults::llama},
+    {"Qwen2ForCausalLM", always, never, never, HeadNorm::none, Windows::last_if_flagged, defaults::qwen2},
+    {"MistralForCausalLM", never, never, never, HeadNorm::none, Windows::every, defaults::mistral},
+    {"MinistralForCausalLM", never, never, never, HeadNorm::none, Windows::every, defaults::mistral},
+    {"Qwen3MoeForCausalLM", by_flag, by_flag, never, HeadNorm::each, Windows::every_if_flagged,
+     defaults::qwen3_moe, &experts::qwen3},
+    {"MixtralForCausalLM", never, never, never, HeadNorm::none, Windows::every, defaults::mixtral,
+     &experts::mixtral},
+    {"Qwen2MoeForCausalLM", by_flag, never, never, HeadNorm::none, Windows::even_if_flagged,
+     defaults::qwen2_moe, &experts::qwen2, 1, "qkv_bias", true},
+    {"Glm4MoeForCausalLM", by_flag, never, never, HeadNorm::by_flag, Windows::none, defaults::glm4_moe,
      &experts::glm4, 0.5},
-    {"MiniMaxM2ForCausalLM", never, never, never, HeadNorm::whole, false, defaults::minimax_m2,
+    {"MiniMaxM2ForCausalLM", never, never, never, HeadNorm::whole, Windows::none, defaults::minimax_m2,
      &experts::minimax, 0.5},
-    {"DeepseekV2ForCausalLM", by_flag, by_flag, never, HeadNorm::none, false, defaults::deepseek_v2,
+    {"DeepseekV2ForCausalLM", by_flag, by_flag, never, HeadNorm::none, Windows::none, defaults::deepseek_v2,
      &experts::deepseek_v2, 1, "attention_bias", false, &latent::deepseek},
-    {"DeepseekV3ForCausalLM", by_flag, by_flag, never, HeadNorm::none, false, defaults::deepseek_v3,
+    {"DeepseekV3ForCausalLM", by_flag, by_flag, never, HeadNorm::none, Windows::none, defaults::deepseek_v3,
      &experts::deepseek_v3, 1, "attention_bias", false, &latent::deepseek},
-    {"DeepseekV32ForCausalLM", by_flag, by_flag, never, HeadNorm::none, false, defaults::deepseek_v32,
+    {"DeepseekV32ForCausalLM", by_flag, by_flag, never, HeadNorm::none, Windows::none, defaults::deepseek_v32,
      &experts::deepseek_v3, 1, "attention_bias", false, &latent::deepseek_v32},
-    {"GlmMoeDsaForCausalLM", by_flag, by_flag, never, HeadNorm::none, false, defaults::glm_moe_dsa,
+    {"GlmMoeDsaForCausalLM", by_flag, by_flag, never, HeadNorm::none, Windows::none, defaults::glm_moe_dsa,
      &experts::glm_dsa, 1, "attention_bias", false, &latent::glm_dsa},
-    {"Glm4MoeLiteForCausalLM", by_flag, by_flag, never, HeadNorm::none, false, defaults::glm4_moe_lite,
-     &experts::glm4_lite, 1, "attention_bias", false, &latent::glm4_lite},
-    {"HYV3ForCausalLM", by_flag, by_flag, never, HeadNorm::each, false, defaults::hy_v3, &experts::hunyuan},
+    {"Glm4MoeLiteForCausalLM", by_flag, by_flag, never, HeadNorm::none, Windows::none,
+     defaults::glm4_moe_lite, &experts::glm4_lite, 1, "attention_bias", false, &latent::glm4_lite},
+    {"HYV3ForCausalLM", by_flag, by_flag, never, HeadNorm::each, Windows::none, defaults::hy_v3,
+     &experts::hunyuan},
 };
 
 // Settings of related models, and the value that leaves the arithmetic as the decoder computes it.
@@ -264,27 +267,64 @@ void set_heads(ModelConfig& config, const Defaults& defaults, const JsonFields& 
                                           config.hidden_size / config.num_heads));
 }
 
-// The window of any layer; 0: there is none. Qwen configs state one that a flag switches off, and that only some layers have.
-int64_t sliding_window_of(const Architecture& architecture, int64_t layers, const JsonFields& fields) {
-  constexpr int64_t most = int64_t{1} << 40;
-  const bool flagged = fields.boolean_or("use_sliding_window", !architecture.window_needs_flag);
-  const int64_t otherwise = fields.is_null("sliding_window") ? 0 : architecture.defaults.sliding_window;
-  const int64_t window = flagged ? fields.integer_or("sliding_window", otherwise, 1, most) : 0;
-  bool some_layer = true;
-  if (const json* types = fields.find("layer_types")) {
-    const auto is = [](const char* name) { return [name](const json& type) { return type == name; }; };
-    const bool sparse = architecture.latent && architecture.latent->index_topk > 0;
-    const bool known = types->is_array() && std::ranges::all_of(*types, [&](const json& type) {
-                         return is("full_attention")(type) || is("sliding_attention")(type) ||
-                                (sparse && is("deepseek_sparse_attention")(type));
-                       });
-    some_layer = known && std::ranges::any_of(*types, is("sliding_attention"));
-    if (!known || (some_layer && window == 0))
-      fields.refuse("layer_types", "\"full_attention\" in every layer, or a sliding_window beside it");
-  } else if (architecture.window_needs_flag && !architecture.experts) {
-    some_layer = fields.integer_or("max_window_layers", 28, 0, most) < layers;
+bool needs_flag(Windows rule) {
+  return rule != Windows::none && rule != Windows::every && rule != Windows::even;
+}
+
+bool has_window(Windows rule, int64_t layer, int64_t max_window_layers) {
+  switch (rule) {
+    case Windows::none:
+      return false;
+    case Windows::every:
+    case Windows::every_if_flagged:
+      return true;
+    case Windows::even:
+      return layer % 2 == 0;
+    case Windows::even_if_flagged:
+      return layer % 2 == 0 && layer < max_window_layers;
+    case Windows::last_if_flagged:
+      return layer >= max_window_layers;
   }
-  return some_layer ? window : 0;
+  return false;
+}
+
+// Whether each layer has a window, as layer_types says.
+std::vector<bool> windows_by_type(const json& types, const Architecture& architecture, int64_t layers,
+                                  const JsonFields& fields) {
+  const auto is = [](const char* name) { return [name](const json& type) { return type == name; }; };
+  const bool sparse = architecture.latent && architecture.latent->index_topk > 0;
+  const bool known = types.is_array() && std::ranges::all_of(types, [&](const json& type) {
+                       return is("full_attention")(type) || is("sliding_attention")(type) ||
+                              (sparse && is("deepseek_sparse_attention")(type));
+                     });
+  if (!known) fields.refuse("layer_types", "\"full_attention\" or \"sliding_attention\" of each layer");
+  std::vector<bool> windows;
+  for (const json& type : types) windows.push_back(is("sliding_attention")(type));
+  if (std::ranges::count(windows, true) > 0 && std::ssize(windows) != layers)
+    fields.refuse("layer_types", fmt::format("the type of each of {} layers", layers));
+  windows.resize(static_cast<size_t>(layers));
+  return windows;
+}
+
+void set_windows(ModelConfig& config, const Architecture& architecture, const JsonFields& fields) {
+  constexpr int64_t most = int64_t{1} << 40;
+  const Windows rule = architecture.windows;
+  const bool used = rule != Windows::none && fields.boolean_or("use_sliding_window", !needs_flag(rule));
+  const int64_t otherwise = fields.is_null("sliding_window") ? 0 : architecture.defaults.sliding_window,
+                window = used ? fields.integer_or("sliding_window", otherwise, 1, most) : 0,
+                max_window_layers = used ? fields.integer_or("max_window_layers", 28, 0, most) : 0;
+  std::vector<bool> windows;
+  if (const json* types = fields.find("layer_types"))
+    windows = windows_by_type(*types, architecture, config.num_layers(), fields);
+  else
+    for (int64_t layer = 0; layer < config.num_layers(); ++layer)
+      windows.push_back(has_window(rule, layer, max_window_layers));
+  for (size_t layer = 0; layer < windows.size(); ++layer) {
+    if (!windows[layer]) continue;
+    config.layers[layer].window = window;
+    if (window == 0 && fields.find("layer_types"))
+      fields.refuse("layer_types", "\"full_attention\" in every layer, or a sliding_window beside it");
+  }
 }
 
 DType dtype_of(const JsonFields& fields) {
@@ -326,7 +366,7 @@ ModelConfig parse_model_config(std::string_view text, std::string_view where) {
     set_latent(config, *architecture.latent, fields);
   else
     set_heads(config, architecture.defaults, fields);
-  config.sliding_window = sliding_window_of(architecture, config.num_layers(), fields);
+  set_windows(config, architecture, fields);
   set_biases(config, architecture, fields);
   config.qk_norm = architecture.norm == HeadNorm::each ||
                    (architecture.norm == HeadNorm::by_flag && fields.boolean_or("use_qk_norm", false));

@@ -82,11 +82,12 @@ TEST(ModelConfig, TakesTheDefaultsOfItsArchitectureForAbsentFields) {
   const auto bare = [](std::string_view name) { return parse({{"architectures", {name}}}); };
   EXPECT_EQ(bare("MixtralForCausalLM").rotaries[0].theta, 1e6);
   EXPECT_EQ(bare("MixtralForCausalLM").experts.count, 8);
-  EXPECT_EQ(bare("MixtralForCausalLM").sliding_window, 0);
-  EXPECT_EQ(bare("MistralForCausalLM").sliding_window, 4096);
+  EXPECT_EQ(bare("MixtralForCausalLM").layers[0].window, 0);
+  EXPECT_EQ(bare("MistralForCausalLM").layers[0].window, 4096);
+  EXPECT_EQ(bare("MinistralForCausalLM").layers[31].window, 4096);
   EXPECT_EQ(bare("MistralForCausalLM").num_kv_heads, 8);
   EXPECT_EQ(bare("Qwen3ForCausalLM").head_dim, 128);
-  EXPECT_EQ(bare("Qwen3ForCausalLM").sliding_window, 0);
+  EXPECT_EQ(bare("Qwen3ForCausalLM").layers[31].window, 0);
   EXPECT_EQ(bare("Qwen3MoeForCausalLM").experts.width, 768);
   EXPECT_EQ(bare("LlamaForCausalLM").num_kv_heads, 32);
   EXPECT_EQ(bare("LlamaForCausalLM").default_eos_token_id, 2);
@@ -98,34 +99,47 @@ TEST(ModelConfig, TellsANullFromAnAbsentField) {
   json config = {{"architectures", {"MistralForCausalLM"}}};
   for (const char* field : {"sliding_window", "num_key_value_heads", "eos_token_id"}) config[field] = nullptr;
   const ModelConfig read = parse(config);
-  EXPECT_EQ(read.sliding_window, 0);
+  EXPECT_EQ(read.layers[0].window, 0);
   EXPECT_EQ(read.num_kv_heads, 32);
   EXPECT_FALSE(read.default_eos_token_id);
   EXPECT_EQ(parse({{"architectures", {"MistralForCausalLM"}}, {"text_config", {{"sliding_window", nullptr}}}})
-                .sliding_window,
+                .layers[0]
+                .window,
             0);
 }
 
-TEST(ModelConfig, ReadsTheWindowThatSomeLayerHas) {
-  EXPECT_EQ(read_model_config(model_directory("tiny-mistral")).sliding_window, 48);
-  EXPECT_EQ(parse(patched("tiny-mixtral", R"({"sliding_window": 64})")).sliding_window, 64);
-  const auto window = [](std::string_view patch) {
-    return parse(patched("tiny-qwen3", patch)).sliding_window;
+// As transformers' modelling files and config classes decide.
+TEST(ModelConfig, GivesLayersTheirWindows) {
+  const char* const flagged =
+      R"({"sliding_window": 64, "use_sliding_window": true, "num_hidden_layers": 4, )";
+  const auto with = [&](const char* more) { return flagged + std::string(more) + "}"; };
+  const auto windows = [](const char* model, const std::string& patch) {
+    std::vector<int64_t> found;
+    for (const LayerConfig& layer : parse(patched(model, patch)).layers) found.push_back(layer.window);
+    return found;
   };
-  EXPECT_EQ(window(R"({"sliding_window": 64, "use_sliding_window": true})"),
-            0);  // 3 layers, max_window_layers 28
-  EXPECT_EQ(
-      window(
-          R"({"sliding_window": 64, "use_sliding_window": true, "max_window_layers": 2, "layer_types": null})"),
-      64);
-  EXPECT_EQ(
-      window(
-          R"({"sliding_window": 64, "use_sliding_window": true, "layer_types": ["full_attention", "sliding_attention"]})"),
-      64);
-  EXPECT_EQ(
-      window(
-          R"({"sliding_window": 64, "use_sliding_window": true, "max_window_layers": 0, "layer_types": ["full_attention"]})"),
-      0);
+  using Windows = std::vector<int64_t>;
+  EXPECT_EQ(windows("tiny-mistral", "{}"), Windows(3, 48));
+  EXPECT_EQ(windows("tiny-mixtral", R"({"sliding_window": 64, "num_hidden_layers": 2})"), Windows(2, 64));
+  EXPECT_EQ(windows("tiny-llama3", R"({"sliding_window": 64})"), Windows(3, 0));
+  for (const char* type : {"MistralForCausalLM", "MinistralForCausalLM"})
+    EXPECT_EQ(windows("tiny-mistral", fmt::format(R"({{"architectures": ["{}"], "layer_types":
+                        ["sliding_attention", "full_attention", "sliding_attention"]}})",
+                                                  type)),
+              (Windows{48, 0, 48}));
+  for (const char* qwen : {"tiny-qwen3", "tiny-qwen2"}) {
+    EXPECT_EQ(windows(qwen, with(R"("layer_types": null)")), Windows(4, 0)) << "max_window_layers is 28";
+    EXPECT_EQ(windows(qwen, with(R"("layer_types": null, "max_window_layers": 3)")), (Windows{0, 0, 0, 64}));
+    EXPECT_EQ(windows(qwen, with(R"("max_window_layers": 0, "layer_types":
+                ["full_attention", "sliding_attention", "full_attention", "full_attention"])")),
+              (Windows{0, 64, 0, 0}));
+  }
+  EXPECT_EQ(windows("tiny-qwen3-moe", with(R"("layer_types": null, "max_window_layers": 2)")),
+            Windows(4, 64));
+  EXPECT_EQ(windows("tiny-qwen2-moe", with(R"("layer_types": null, "max_window_layers": 3)")),
+            (Windows{64, 0, 64, 0}));
+  EXPECT_EQ(windows("tiny-qwen2-moe", with(R"("layer_types": null, "max_window_layers": 2)")),
+            (Windows{64, 0, 0, 0}));
 }
 
 TEST(ModelConfig, AcceptsMistralWithoutAWindow) {
@@ -138,8 +152,13 @@ TEST(ModelConfig, AcceptsMistralWithoutAWindow) {
 }
 
 TEST(ModelConfig, IgnoresTheWindowThatAQwenConfigSwitchesOff) {
-  EXPECT_NO_THROW(parse(patched("tiny-qwen3", R"({"sliding_window": 4096, "use_sliding_window": false})")));
-  EXPECT_NO_THROW(parse(patched("tiny-qwen2", R"({"sliding_window": 4096, "use_sliding_window": null})")));
+  for (const char* flag : {"false", "null"})
+    EXPECT_EQ(parse(patched("tiny-qwen3", fmt::format(R"({{"sliding_window": 4096, "max_window_layers": 0,
+                                                          "layer_types": null, "use_sliding_window": {}}})",
+                                                      flag)))
+                  .layers[0]
+                  .window,
+              0);
 }
 
 TEST(ModelConfig, TakesAsManyKvHeadsAsHeadsWhereNoneAreGiven) {
