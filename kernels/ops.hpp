@@ -9,6 +9,7 @@
 #pragma once
 
 #include <kernels/attention_batch.hpp>
+#include <kernels/gate_activation.hpp>
 #include <kernels/logit_adjustments.hpp>
 #include <kernels/routing.hpp>
 #include <kernels/sampling_batch.hpp>
@@ -51,9 +52,6 @@ struct LatentNorm {
 
 // Whether x, the heads' weights and out agree (Ops::matmul_heads).
 bool suits_heads(ConstTensorView x, std::span<const Weight* const> weights, ConstTensorView out);
-
-// Applied to the gate before it multiplies.
-enum class GateActivation : uint8_t { silu };
 
 class Ops {
  public:
@@ -99,7 +97,7 @@ class Ops {
                             TensorView out) = 0;
   // add_rms_norm without the norm: the same bits in residual.
   virtual void add_residual(ConstTensorView delta, TensorView residual) = 0;
-  // out[t, i] = activation(gate_up[t, i]) * gate_up[t, width + i]
+  // out[t, i] = gate_up[t, i], which gates gate_up[t, width + i]
   virtual void gate_mul(GateActivation activation, ConstTensorView gate_up, TensorView out) = 0;
   // out = a + b, elementwise, same type; out may be a or b. One step of the reduction tree.
   virtual void add(ConstTensorView a, ConstTensorView b, TensorView out) = 0;
@@ -124,18 +122,21 @@ class Ops {
                                               const Router& /*router*/, Routing& /*routing*/) {
     return {};
   }
-  // out[row] = activation(gate) * up of its expert for x[token of row], fp32 inside. weights: by expert of this rank, gate in the
-  // first half of the rows, up in the second. A half is a multiple of 32; what is beyond out's width is padding.
+  // out[row] = the gated product of its expert for x[token of row], fp32 inside. weights: by expert of this rank, gate in the
+  // first half of the rows, up in the second. A half is a multiple of 32; what is beyond out's width is padding. biases: fp32
+  // [experts of this rank, rows of a weight], added before the gate; or empty.
   virtual void grouped_matmul_gate_mul(GateActivation activation, ConstTensorView x, const Routing& routing,
-                                       std::span<const Weight* const> weights, TensorView out) = 0;
+                                       std::span<const Weight* const> weights, ConstTensorView biases,
+                                       TensorView out) = 0;
   // out[row] = x[row] * weight of its expert^T. out is fp32. row_maxima: as in matmul.
   virtual void grouped_matmul(ConstTensorView x, const Routing& routing,
                               std::span<const Weight* const> weights, TensorView out,
                               ConstTensorView row_maxima = {}) = 0;
-  // out[t] = sum of weight * rows[row] over the rows of token t, fp32. A leaf is the rounded product, + 0. The experts of this
-  // rank form `slices` equal slices, a power of two: a chain over each by ascending expert, then the binary tree over slices,
-  // nearest first, without those that have no row.
-  virtual void combine(ConstTensorView rows, const Routing& routing, int64_t slices, TensorView out) = 0;
+  // out[t] = sum of weight * (rows[row] + bias of its expert) over the rows of token t, fp32. biases: fp32 [experts of this rank,
+  // columns], or empty. A leaf is the rounded product, + 0. The experts of this rank form `slices` equal slices, a power of two: a
+  // chain over each by ascending expert, then the binary tree over slices, nearest first, without those that have no row.
+  virtual void combine(ConstTensorView rows, const Routing& routing, ConstTensorView biases, int64_t slices,
+                       TensorView out) = 0;
   // out = x in fp32.
   virtual void widen(ConstTensorView x, TensorView out) = 0;
 

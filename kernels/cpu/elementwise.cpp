@@ -43,14 +43,6 @@ void add_row(const RowKernels& kernels, ConstTensorView delta, TensorView residu
     kernels.add(sum, element(delta, row * width), width, sum);
 }
 
-auto gate_kernel(const RowKernels& kernels, GateActivation activation) {
-  switch (activation) {
-    case GateActivation::silu:
-      return kernels.silu_mul;
-  }
-  fail(ExitCode::internal, "unknown activation of a gate");
-}
-
 }  // namespace
 
 void CpuOps::rms_norm(ConstTensorView x, ConstTensorView weight, float epsilon, TensorView out) {
@@ -91,11 +83,11 @@ void CpuOps::gate_mul(GateActivation activation, ConstTensorView gate_up, Tensor
   const int64_t tokens = out.shape[0], width = out.shape[1];
   require(gate_up.shape == Shape{tokens, 2 * width} && gate_up.dtype == out.dtype,
           "gate and up stand side by side");
-  const auto gate_row = gate_kernel(path_.of(out.dtype).rows, activation);
+  const RowKernels& kernels = path_.of(out.dtype).rows;
   pool_->parallel_ranges(tokens, grain_rows(width), [&](IndexRange rows) {
     for (int64_t row = rows.begin; row < rows.end; ++row)
-      gate_row(element(gate_up, 2 * row * width), element(gate_up, (2 * row + 1) * width), width,
-               element(out, row * width));
+      kernels.gate_mul(activation, element(gate_up, 2 * row * width), element(gate_up, (2 * row + 1) * width),
+                       width, element(out, row * width));
   });
 }
 

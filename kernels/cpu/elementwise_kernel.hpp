@@ -1,14 +1,17 @@
 // Row kernels in plain pointers: one set for each instruction path and element type (fp32 or bf16).
 #pragma once
 
+#include <kernels/gate_activation.hpp>
+
 #include <cstdint>
 
 namespace maniple::cpu {
 
 struct RowKernels {
   void (*rms_norm)(const void* x, const float* weight, float epsilon, int64_t width, void* out);
-  void (*silu_mul)(const void* gate, const void* up, int64_t width, void* out);
-  void (*silu_mul_floats)(const float* gate, const float* up, int64_t width, void* out);
+  void (*gate_mul)(GateActivation activation, const void* gate, const void* up, int64_t width, void* out);
+  void (*gate_mul_floats)(GateActivation activation, const float* gate, const float* up, int64_t width,
+                          void* out);
   void (*add)(const void* a, const void* b, int64_t count, void* out);
   // The sum of `parts` pointers along the tree of Ops::add_tree; copy may be null.
   void (*add_tree)(const void* const* parts, int64_t num_parts, int64_t count, void* out, void* copy);

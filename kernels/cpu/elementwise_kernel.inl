@@ -114,17 +114,25 @@ void rms_norm(const void* x, const float* weight, float epsilon, int64_t width, 
 }
 
 template <typename From, typename Element>
-void silu_mul_from(const From* gate, const From* up, int64_t width, void* out) {
-  for_vectors(width, [&](int64_t i, int n) {
-    const Floats g = load_part(gate + i, n), u = load_part(up + i, n);
-    store_part(static_cast<Element*>(out) + i, g / (1.0f + exp_of(-g)) * u, n);
+void gate_mul_from(GateActivation activation, const From* gate, const From* up, int64_t width, void* out) {
+  const auto for_pairs = [&](auto gated) {
+    for_vectors(width, [&](int64_t i, int n) {
+      store_part(static_cast<Element*>(out) + i, gated(load_part(gate + i, n), load_part(up + i, n)), n);
+    });
+  };
+  if (activation.limit == 0) return for_pairs([](Floats g, Floats u) { return g / (1.0f + exp_of(-g)) * u; });
+  const Floats limit = broadcast(activation.limit);
+  for_pairs([&](Floats gate_lanes, Floats up_lanes) {
+    const Floats g = gate_lanes > limit ? limit : gate_lanes, below = up_lanes > limit ? limit : up_lanes,
+                 u = below < -limit ? -limit : below;
+    return g / (1.0f + exp_of(g * -activation.alpha)) * (u + 1.0f);
   });
 }
 
 template <typename Element>
-void silu_mul(const void* gate, const void* up, int64_t width, void* out) {
-  silu_mul_from<Element, Element>(static_cast<const Element*>(gate), static_cast<const Element*>(up), width,
-                                  out);
+void gate_mul(GateActivation activation, const void* gate, const void* up, int64_t width, void* out) {
+  gate_mul_from<Element, Element>(activation, static_cast<const Element*>(gate),
+                                  static_cast<const Element*>(up), width, out);
 }
 
 template <typename Element>
@@ -189,7 +197,7 @@ void add_floats(void* x, const float* b, int64_t count) {
 
 template <typename Element>
 RowKernels row_kernels() {
-  return {rms_norm<Element>, silu_mul<Element>, silu_mul_from<float, Element>,
+  return {rms_norm<Element>, gate_mul<Element>, gate_mul_from<float, Element>,
           add<Element>,      add_tree<Element>, add_floats<Element>};
 }
 

@@ -110,12 +110,14 @@ void CpuOps::grouped_matmul(ConstTensorView x, const Routing& routing, std::span
 }
 
 void CpuOps::grouped_matmul_gate_mul(GateActivation activation, ConstTensorView x, const Routing& routing,
-                                     std::span<const Weight* const> weights, TensorView out) {
+                                     std::span<const Weight* const> weights, ConstTensorView biases,
+                                     TensorView out) {
   const int64_t width = out.shape[1], half = weights[0]->rows / 2;
   require(x.shape[1] == weights[0]->columns && half % panel_width == 0 && width <= half &&
               out.dtype == x.dtype && x.dtype == weights[0]->dtype && out.shape[0] >= routing.rows(),
           "grouped_matmul_gate_mul: shapes and types agree");
-  require(activation == GateActivation::silu, "experts have a silu gate");
+  require(biases.empty() || biases.shape == Shape{routing.experts.size(), 2 * half},
+          "grouped_matmul_gate_mul: a bias for each row of each expert");
   const RowKernels& elementwise = path_.of(x.dtype).rows;
   const auto multiply = [&](const RowBlock& rows, MatmulBlock block, int64_t first, int64_t count,
                             GroupedProduct::Panels panels) {
@@ -131,13 +133,16 @@ void CpuOps::grouped_matmul_gate_mul(GateActivation activation, ConstTensorView 
         block.next = up == 0                     ? panel_at(panel, 1)
                      : panel + 1 < first + count ? panel_at(panel + 1, 0)
                                                  : next_run;
+        const int64_t part = panel + up * half / panel_width;
+        block.bias =
+            biases.empty() ? nullptr : biases.as<float>() + rows.expert * 2 * half + part * panel_width;
         block.out = sums[up];
-        panels(panel + up * half / panel_width, block);
+        panels(part, block);
       }
       const int64_t column = panel * panel_width, columns = std::min<int64_t>(panel_width, width - column);
       for (int64_t row = 0; row < rows.rows; ++row)
-        elementwise.silu_mul_floats(
-            sums[0] + row * panel_width, sums[1] + row * panel_width, columns,
+        elementwise.gate_mul_floats(
+            activation, sums[0] + row * panel_width, sums[1] + row * panel_width, columns,
             out.data + static_cast<size_t>((rows.first_row + row) * width + column) * size_of(out.dtype));
     }
   };
@@ -170,11 +175,13 @@ int64_t CpuOps::route(ConstTensorView logits, const Router& router, Routing& rou
   return reference::order_by_expert(choices_, tokens, routing);
 }
 
-void CpuOps::combine(ConstTensorView rows, const Routing& routing, int64_t slices, TensorView out) {
+void CpuOps::combine(ConstTensorView rows, const Routing& routing, ConstTensorView biases, int64_t slices,
+                     TensorView out) {
   constexpr int64_t grain = 1 << 14;  // elements
   const int64_t width = std::max<int64_t>(1, out.shape[1]);
-  pool_->parallel_ranges(out.shape[0], std::max<int64_t>(1, grain / width),
-                         [&](IndexRange tokens) { reference::combine(rows, routing, slices, tokens, out); });
+  pool_->parallel_ranges(out.shape[0], std::max<int64_t>(1, grain / width), [&](IndexRange tokens) {
+    reference::combine(rows, routing, biases, slices, tokens, out);
+  });
 }
 
 void CpuOps::widen(ConstTensorView x, TensorView out) {

@@ -16,11 +16,11 @@ bool CpuOps::matmul_gate_mul(GateActivation activation, ConstTensorView x, const
   require(x.shape[1] == gate_up.columns && out.shape[0] == rows && gate_up.rows == 2 * width &&
               x.dtype == gate_up.dtype && out.dtype == x.dtype,
           "matmul_gate_mul: shapes and types agree");
-  require(activation == GateActivation::silu, "a silu gate");
   if (out.empty()) return true;
-  const auto silu_mul = path_.of(x.dtype).rows.silu_mul_floats;
+  const RowKernels& kernels = path_.of(x.dtype).rows;
   const auto gate = [&](int64_t row, int64_t column, int64_t columns, const float* gates, const float* ups) {
-    silu_mul(gates, ups, columns, out.data + static_cast<size_t>(row * width + column) * size_of(out.dtype));
+    kernels.gate_mul_floats(activation, gates, ups, columns,
+                            out.data + static_cast<size_t>(row * width + column) * size_of(out.dtype));
   };
   if (width % panel_width != 0) {
     Tensor sums(device(), DType::fp32, {rows, 2 * width});

@@ -193,15 +193,17 @@ FinishArguments CudaOps::finish_of(const Weight& weight, ConstTensorView bias) {
 }
 
 bool CudaOps::multiply_few_rows_by_codes(ConstTensorView x, const Weight& weight, ConstTensorView bias,
-                                         TensorView out, ConstTensorView row_maxima, bool gated) {
+                                         TensorView out, ConstTensorView row_maxima,
+                                         std::optional<GateActivation> gate) {
   const int64_t m = x.shape[0], stride = padded(weight.columns);
   if (m > max_code_rows || x.dtype == DType::fp32) return false;
   const ConstTensorView inputs = rounded_inputs(x, weight, row_maxima, {0, m}, stride, inputs_part);
-  return dequant_gemm(stream_,
-                      {{x.dtype, out.dtype, inputs.data, nullptr, nullptr, out.data, narrow(m),
-                        narrow(weight.rows), narrow(stride), gated},
-                       finish_of(weight, bias)},
-                      {skinny_partials_.view().as<float>(), skinny_arrivals_.view().as<int32_t>()});
+  return dequant_gemm(
+      stream_,
+      {{x.dtype, out.dtype, inputs.data, nullptr, nullptr, out.data, narrow(m), narrow(weight.rows),
+        narrow(stride), gate.has_value(), gate.value_or(GateActivation::silu)},
+       finish_of(weight, bias)},
+      {skinny_partials_.view().as<float>(), skinny_arrivals_.view().as<int32_t>()});
 }
 
 // Tensors of the scratch memory for some rows of x, as many as fit.
@@ -315,7 +317,7 @@ std::string CudaOps::warning() const {
 
 void CudaOps::multiply_codes(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
                              ConstTensorView row_maxima) {
-  if (multiply_few_rows_by_codes(x, weight, bias, out, row_maxima, false) ||
+  if (multiply_few_rows_by_codes(x, weight, bias, out, row_maxima, {}) ||
       multiply_by_library(x, weight, bias, out, row_maxima))
     return;
   const CodePanels panels(x, weight);
@@ -346,8 +348,8 @@ const CodeMatrix* CudaOps::codes_of(std::span<const Weight* const> weights) {
 // Inputs that are rounded: each token once, where all experts round alike; else a row for each of out, as many at a time as fit the
 // scratch memory.
 void CudaOps::multiply_grouped_codes(ConstTensorView x, const int32_t* x_rows, const Routing& routing,
-                                     std::span<const Weight* const> weights, TensorView out, bool gated,
-                                     ConstTensorView row_maxima) {
+                                     std::span<const Weight* const> weights, TensorView out,
+                                     const GroupedFinish& finish, ConstTensorView row_maxima) {
   const Weight& first = *weights[0];
   const int64_t all = out.shape[0], stride = padded(first.columns);
   const CodeMatrix* const codes = codes_of(weights);
@@ -375,10 +377,26 @@ void CudaOps::multiply_grouped_codes(ConstTensorView x, const int32_t* x_rows, c
     }
     const float* const scales =
         scales_rows(first) ? scratch(scales_part, DType::fp32, {1}).as<float>() : nullptr;
-    grouped_product(
-        stream_, {x.dtype, out.dtype, from, ready ? x_rows : nullptr, routing.offsets.as<int32_t>(), nullptr,
-                  out.data, narrow(routing.experts.size()), rows.size(), narrow(first.rows), narrow(stride),
-                  narrow(out.shape[1]), gated, true, bits_of(first.format), codes, scales, row});
+    grouped_product(stream_, {x.dtype,
+                              out.dtype,
+                              from,
+                              ready ? x_rows : nullptr,
+                              routing.offsets.as<int32_t>(),
+                              nullptr,
+                              out.data,
+                              narrow(routing.experts.size()),
+                              rows.size(),
+                              narrow(first.rows),
+                              narrow(stride),
+                              narrow(out.shape[1]),
+                              finish.gate.has_value(),
+                              true,
+                              bits_of(first.format),
+                              codes,
+                              scales,
+                              row,
+                              finish.gate.value_or(GateActivation::silu),
+                              floats_of(finish.biases)});
   }
 }
 

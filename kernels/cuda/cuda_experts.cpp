@@ -17,11 +17,10 @@ int64_t route_rows(device::Stream stream, const Router& router, const Routing& r
   const int64_t tokens = routing.chosen.shape[0], all = routing.counts.shape[0];
   require(router.suits(all) && routing.chosen.shape[1] == Routing::experts_a_token(router, routing.experts),
           "route: a router of so many experts");
-  const auto floats = [](ConstTensorView view) { return view.empty() ? nullptr : view.as<float>(); };
   route_tokens(stream, product,
                {narrow(router.per_token), router.normalise, router.scoring == RouterScoring::sigmoid,
                 router.group_score == GroupScore::top2, narrow(router.groups), narrow(router.kept_groups),
-                router.epsilon, router.scale, floats(router.bias), floats(router.logit_bias)},
+                router.epsilon, router.scale, floats_of(router.bias), floats_of(router.logit_bias)},
                {logits, routing.past_lengths.empty() ? nullptr : routing.past_lengths.as<int32_t>(),
                 narrow(tokens), narrow(all), narrow(routing.experts.begin), narrow(routing.experts.size()),
                 narrow(routing.chosen.shape[1]), routing.tokens.as<int32_t>(), routing.weights.as<float>(),
@@ -66,29 +65,47 @@ const std::byte* CudaOps::table_of(std::span<const std::byte> bytes) {
 }
 
 void CudaOps::multiply_grouped(ConstTensorView x, const int32_t* x_rows, const Routing& routing,
-                               std::span<const Weight* const> weights, TensorView out, bool gated,
-                               ConstTensorView row_maxima) {
+                               std::span<const Weight* const> weights, TensorView out,
+                               const GroupedFinish& finish, ConstTensorView row_maxima) {
   const Weight& first = *weights[0];
   if (out.empty()) return;
   if (first.format != WeightFormat::dense)
-    return multiply_grouped_codes(x, x_rows, routing, weights, out, gated, row_maxima);
+    return multiply_grouped_codes(x, x_rows, routing, weights, out, finish, row_maxima);
   const auto is_aligned = [](const std::byte* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; };
   const bool aligned =
       first.columns % 8 == 0 && is_aligned(x.data) && std::ranges::all_of(weights, [&](const Weight* weight) {
         return is_aligned(weight->packed.view().data);
       });
-  grouped_product(stream_, {x.dtype, out.dtype, x.data, x_rows, routing.offsets.as<int32_t>(),
-                            addresses_of(weights), out.data, narrow(routing.experts.size()), out.shape[0],
-                            narrow(first.rows), narrow(first.columns), narrow(out.shape[1]), gated, aligned});
+  grouped_product(stream_, {x.dtype,
+                            out.dtype,
+                            x.data,
+                            x_rows,
+                            routing.offsets.as<int32_t>(),
+                            addresses_of(weights),
+                            out.data,
+                            narrow(routing.experts.size()),
+                            out.shape[0],
+                            narrow(first.rows),
+                            narrow(first.columns),
+                            narrow(out.shape[1]),
+                            finish.gate.has_value(),
+                            aligned,
+                            0,
+                            nullptr,
+                            nullptr,
+                            0,
+                            finish.gate.value_or(GateActivation::silu),
+                            floats_of(finish.biases)});
 }
 
 void CudaOps::grouped_matmul_gate_mul(GateActivation activation, ConstTensorView x, const Routing& routing,
-                                      std::span<const Weight* const> weights, TensorView out) {
+                                      std::span<const Weight* const> weights, ConstTensorView biases,
+                                      TensorView out) {
   require(x.shape[1] == weights[0]->columns && 2 * out.shape[1] <= weights[0]->rows && out.dtype == x.dtype &&
-              x.dtype == weights[0]->dtype,
+              x.dtype == weights[0]->dtype &&
+              (biases.empty() || biases.shape == Shape{routing.experts.size(), weights[0]->rows}),
           "grouped_matmul_gate_mul: shapes and types agree");
-  require(activation == GateActivation::silu, "experts have a silu gate");
-  multiply_grouped(x, routing.tokens.as<int32_t>(), routing, weights, out, true, {});
+  multiply_grouped(x, routing.tokens.as<int32_t>(), routing, weights, out, {activation, biases}, {});
 }
 
 void CudaOps::grouped_matmul(ConstTensorView x, const Routing& routing,
@@ -97,17 +114,19 @@ void CudaOps::grouped_matmul(ConstTensorView x, const Routing& routing,
   require(x.shape == Shape{out.shape[0], weights[0]->columns} && out.shape[1] == weights[0]->rows &&
               out.dtype == DType::fp32 && x.dtype == weights[0]->dtype,
           "grouped_matmul: shapes and types agree");
-  multiply_grouped(x, nullptr, routing, weights, out, false, row_maxima);
+  multiply_grouped(x, nullptr, routing, weights, out, {}, row_maxima);
 }
 
-void CudaOps::combine(ConstTensorView rows, const Routing& routing, int64_t slices, TensorView out) {
+void CudaOps::combine(ConstTensorView rows, const Routing& routing, ConstTensorView biases, int64_t slices,
+                      TensorView out) {
   require(rows.dtype == DType::fp32 && out.dtype == DType::fp32 && rows.shape[1] == out.shape[1] &&
-              routing.chosen.shape[0] == out.shape[0] && routing.experts.size() % slices == 0,
-          "combine: fp32 rows and sums, equal slices of experts");
+              routing.chosen.shape[0] == out.shape[0] && routing.experts.size() % slices == 0 &&
+              (biases.empty() || biases.shape == Shape{routing.experts.size(), rows.shape[1]}),
+          "combine: fp32 rows, sums and biases, equal slices of experts");
   combine_rows(stream_, {rows.as<float>(), routing.weights.as<float>(), routing.chosen.as<int32_t>(),
                          routing.places.as<int32_t>(), out.as<float>(), narrow(out.shape[0]),
                          narrow(routing.chosen.shape[1]), narrow(out.shape[1]),
-                         narrow(routing.experts.size()), narrow(slices)});
+                         narrow(routing.experts.size()), narrow(slices), floats_of(biases)});
 }
 
 void CudaOps::widen(ConstTensorView x, TensorView out) {

@@ -65,13 +65,13 @@ ConstTensorView CudaOps::rounded_bias(ConstTensorView bias, DType dtype) {
 }
 
 bool CudaOps::multiply_few_rows(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
-                                bool gated) {
-  if (weight.format != WeightFormat::dense)
-    return multiply_few_rows_by_codes(x, weight, bias, out, {}, gated);
+                                std::optional<GateActivation> gate) {
+  if (weight.format != WeightFormat::dense) return multiply_few_rows_by_codes(x, weight, bias, out, {}, gate);
   return skinny_gemm(
       stream_,
       {x.dtype, out.dtype, x.data, weight.packed.view().data, bias.empty() ? nullptr : bias.as<float>(),
-       out.data, narrow(x.shape[0]), narrow(weight.rows), narrow(weight.columns), gated},
+       out.data, narrow(x.shape[0]), narrow(weight.rows), narrow(weight.columns), gate.has_value(),
+       gate.value_or(GateActivation::silu)},
       {skinny_partials_.view().as<float>(), skinny_arrivals_.view().as<int32_t>()});
 }
 
@@ -84,7 +84,7 @@ void CudaOps::matmul(ConstTensorView x, const Weight& weight, ConstTensorView bi
   require(bias.empty() || (bias.shape == Shape{n} && bias.dtype == DType::fp32),
           "a bias has one fp32 value for each output column");
   if (m > 0 && weight.format != WeightFormat::dense) return multiply_codes(x, weight, bias, out, row_maxima);
-  if (m > 0 && !multiply_few_rows(x, weight, bias, out, false))
+  if (m > 0 && !multiply_few_rows(x, weight, bias, out, {}))
     gemm_->multiply(stream_, x, weight.packed, rounded_bias(bias, out.dtype), out);
 }
 
@@ -93,11 +93,7 @@ bool CudaOps::matmul_gate_mul(GateActivation activation, ConstTensorView x, cons
   require(x.shape == Shape{out.shape[0], weight.columns} && weight.rows == 2 * out.shape[1] &&
               x.dtype == weight.dtype && out.dtype == x.dtype,
           "gate and up are one product");
-  switch (activation) {
-    case GateActivation::silu:
-      return out.shape[0] == 0 || multiply_few_rows(x, weight, bias, out, true);
-  }
-  return false;
+  return out.shape[0] == 0 || multiply_few_rows(x, weight, bias, out, activation);
 }
 
 void CudaOps::embed(ConstTensorView ids, const Weight& table, IndexRange vocabulary, TensorView out) {
@@ -134,10 +130,7 @@ void CudaOps::gate_mul(GateActivation activation, ConstTensorView gate_up, Tenso
   require(gate_up.shape == Shape{out.shape[0], 2 * out.shape[1]} && gate_up.dtype == out.dtype &&
               is_activation(out.dtype),
           "gate and up stand side by side");
-  switch (activation) {
-    case GateActivation::silu:
-      cuda::silu_mul(stream_, out.dtype, gate_up.data, out.data, out.shape[0], narrow(out.shape[1]));
-  }
+  cuda::gate_mul(stream_, activation, out.dtype, gate_up.data, out.data, out.shape[0], narrow(out.shape[1]));
 }
 
 void CudaOps::add(ConstTensorView a, ConstTensorView b, TensorView out) {

@@ -15,6 +15,9 @@ namespace maniple::cuda {
 
 inline constexpr int64_t scratch_bytes = int64_t{128} << 20;
 
+// Of an fp32 tensor, or null.
+inline const float* floats_of(ConstTensorView view) { return view.empty() ? nullptr : view.as<float>(); }
+
 class CudaOps : public Ops {
  public:
   CudaOps(Device& device, device::Stream stream, std::unique_ptr<Gemm> gemm);
@@ -61,8 +64,9 @@ class CudaOps : public Ops {
     return heads.key_dim == heads.value_dim && attention_on_tensor_cores(dtype, heads.key_dim);
   }
 
+  // gate: of a gated product.
   bool multiply_few_rows(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
-                         bool gated);
+                         std::optional<GateActivation> gate);
   void multiply_codes(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
                       ConstTensorView row_maxima);
   // Where both operands are codes and the library was found to multiply them right (prepare_matmul).
@@ -79,7 +83,8 @@ class CudaOps : public Ops {
   bool multiply_by_library(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
                            ConstTensorView row_maxima);
   bool multiply_few_rows_by_codes(ConstTensorView x, const Weight& weight, ConstTensorView bias,
-                                  TensorView out, ConstTensorView row_maxima, bool gated);
+                                  TensorView out, ConstTensorView row_maxima,
+                                  std::optional<GateActivation> gate);
   RoundArguments rounding_of(ConstTensorView x, const Weight& weight, ConstTensorView row_maxima,
                              IndexRange rows, TensorView out);
   ConstTensorView rounded_inputs(ConstTensorView x, const Weight& weight, ConstTensorView row_maxima,
@@ -88,13 +93,18 @@ class CudaOps : public Ops {
   void embed_codes(ConstTensorView ids, const Weight& table, IndexRange vocabulary, TensorView out);
   // Memory of scratch_ from a number of bytes on, up to another.
   TensorView scratch(IndexRange bytes, DType dtype, const Shape& shape);
+  // What is done to the sums of experts: biases as in grouped_matmul_gate_mul.
+  struct GroupedFinish {
+    std::optional<GateActivation> gate;
+    ConstTensorView biases;
+  };
   // x_rows: the row of x for each row of out; null: the same.
   void multiply_grouped(ConstTensorView x, const int32_t* x_rows, const Routing& routing,
-                        std::span<const Weight* const> weights, TensorView out, bool gated,
+                        std::span<const Weight* const> weights, TensorView out, const GroupedFinish& finish,
                         ConstTensorView row_maxima);
   void multiply_grouped_codes(ConstTensorView x, const int32_t* x_rows, const Routing& routing,
-                              std::span<const Weight* const> weights, TensorView out, bool gated,
-                              ConstTensorView row_maxima);
+                              std::span<const Weight* const> weights, TensorView out,
+                              const GroupedFinish& finish, ConstTensorView row_maxima);
   // The weights' addresses in the device's memory.
   const void* const* addresses_of(std::span<const Weight* const> weights);
   const CodeMatrix* codes_of(std::span<const Weight* const> weights);

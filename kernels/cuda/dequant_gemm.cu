@@ -22,6 +22,7 @@ struct CodeOperands {
   __device__ int n() const { return a.product.n; }
   __device__ int k() const { return a.product.k; }
   __device__ bool gated() const { return a.product.gated; }
+  __device__ GateActivation gate() const { return a.product.gate; }
   __device__ int width() const { return a.product.gated ? a.product.n / 2 : a.product.n; }
   __device__ float finished(float sum, int row, int column) const {
     return cuda::finished(a.weight, sum, row, column);

@@ -1,6 +1,7 @@
 #include <kernels/cuda/chunks.hpp>
 #include <kernels/cuda/element_types.hpp>
 #include <kernels/cuda/elementwise.hpp>
+#include <kernels/cuda/gate.hpp>
 #include <kernels/cuda/reductions.hpp>
 
 namespace maniple::cuda {
@@ -41,14 +42,14 @@ __global__ void __launch_bounds__(1024) norm_row(PreviousKernel previous, T* x, 
 
 template <typename T, bool aligned>
 __global__ void __launch_bounds__(flat_threads)
-    silu_mul_chunk(PreviousKernel previous, const T* gate_up, T* out, int64_t rows, int width) {
+    gate_mul_chunk(PreviousKernel previous, GateActivation activation, const T* gate_up, T* out, int64_t rows,
+                   int width) {
   wait_for(previous);
   const int64_t row = flat_index() / chunks_of(width), at = flat_index() % chunks_of(width) * chunk_size;
   if (row >= rows) return;
   Chunk gate = load_chunk<aligned>(gate_up + 2 * row * width, at, width);
   const Chunk up = load_chunk<aligned>(gate_up + (2 * row + 1) * width, at, width);
-  for (int i = 0; i < chunk_size; ++i)
-    gate.values[i] = gate.values[i] / (1.0f + expf(-gate.values[i])) * up.values[i];
+  for (int i = 0; i < chunk_size; ++i) gate.values[i] = gated(activation, gate.values[i], up.values[i]);
   store_chunk<aligned>(out + row * width, at, width, gate);
 }
 
@@ -141,12 +142,13 @@ void norm_rows(Stream stream, const NormArguments& arguments) {
   });
 }
 
-void silu_mul(Stream stream, DType dtype, const void* gate_up, void* out, int64_t rows, int width) {
+void gate_mul(Stream stream, GateActivation activation, DType dtype, const void* gate_up, void* out,
+              int64_t rows, int width) {
   const FlatGrid flat = flat_grid(rows * ((width + chunk_size - 1) / chunk_size));
   with_element_type(dtype, [&](auto element) {
     using T = decltype(element);
     with_alignment(vectors_fit(width, gate_up, out), [&](auto aligned) {
-      launch_early(silu_mul_chunk<T, aligned.value>, flat.grid, flat.threads, 0, stream,
+      launch_early(gate_mul_chunk<T, aligned.value>, flat.grid, flat.threads, 0, stream, activation,
                    static_cast<const T*>(gate_up), static_cast<T*>(out), rows, width);
     });
   });

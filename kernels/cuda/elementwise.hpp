@@ -3,6 +3,7 @@
 #pragma once
 
 #include <device/stream.hpp>
+#include <kernels/gate_activation.hpp>
 #include <kernels/tensor/dtype.hpp>
 
 #include <cstdint>
@@ -24,7 +25,8 @@ struct NormArguments {
 void norm_rows(device::Stream stream, const NormArguments& arguments);
 
 // gate_up: [rows, 2 * width]
-void silu_mul(device::Stream stream, DType dtype, const void* gate_up, void* out, int64_t rows, int width);
+void gate_mul(device::Stream stream, GateActivation activation, DType dtype, const void* gate_up, void* out,
+              int64_t rows, int width);
 // out = a + b, rounded once; a and out: dtype, b: dtype or fp32.
 void add(device::Stream stream, DType dtype, const void* a, const void* b, DType b_type, void* out,
          int64_t count);

@@ -228,8 +228,10 @@ __global__ void __launch_bounds__(combine_threads) combine_column(CombineArgumen
   WaitingSums sums;
   for (int i = 0; i < a.most && a.chosen[first + i] >= 0; ++i) {
     const int64_t row = a.places[first + i];
+    const int expert = a.chosen[first + i];
+    const float bias = a.biases ? a.biases[static_cast<int64_t>(expert) * a.width + column] : 0.0f;
     // Rounded, and never -0.
-    sums.add(a.chosen[first + i] / slice_experts, a.weights[row] * a.rows[row * a.width + column] + 0.0f);
+    sums.add(expert / slice_experts, a.weights[row] * (a.rows[row * a.width + column] + bias) + 0.0f);
   }
   a.out[token * a.width + column] = sums.total();
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <kernels/cuda/codes.hpp>
+#include <kernels/gate_activation.hpp>
 
 #include <cstdint>
 
@@ -68,6 +69,8 @@ struct GroupedArguments {
   const CodeMatrix* codes = nullptr;    // by expert, instead of weights
   const float* input_scales = nullptr;  // by row of x
   int64_t first_row = 0;
+  GateActivation gate = {};       // where gated
+  const float* biases = nullptr;  // [experts, n], added before the gate; or null
 };
 // The order in which k is summed is fixed: a row's bits do not depend on the other rows. bf16 and fp16 run on tensor cores.
 void grouped_product(device::Stream stream, const GroupedArguments& arguments);
@@ -81,8 +84,9 @@ struct CombineArguments {
   int tokens;
   int most;
   int width;
-  int experts;  // of this rank
-  int slices;   // of them, a power of two
+  int experts;                    // of this rank
+  int slices;                     // of them, a power of two
+  const float* biases = nullptr;  // [experts, width] or null: added to the rows of an expert
 };
 // The bits of Ops::combine.
 void combine_rows(device::Stream stream, const CombineArguments& arguments);

@@ -14,7 +14,7 @@ namespace {
 template <int rows>
 struct Work {
   const void* weight;
-  FinishArguments finish;  // of codes
+  FinishArguments finish;  // of elements its bias alone
   int64_t first_row;
   int m;
   int x_row[rows];
@@ -43,6 +43,7 @@ __device__ void find_work(const GroupedArguments& a, Work<rows>& work) {
       work.finish = {a.codes[expert], a.input_scales, nullptr};
     else
       work.weight = a.weights[expert];
+    work.finish.bias = a.biases ? a.biases + static_cast<int64_t>(expert) * a.n : nullptr;
     work.first_row = first + tile * rows;
     work.m = left < rows ? left : rows;
   }
@@ -64,7 +65,7 @@ struct GroupedOperands {
   __device__ const T* weight() const { return static_cast<const T*>(work.weight); }
   __device__ const CodeMatrix& codes() const { return work.finish.codes; }
   __device__ float finished(float sum, int row, int column) const {
-    if constexpr (bits == 16) return sum;
+    if constexpr (bits == 16) return with_bias(work.finish, sum, column);
     return cuda::finished(work.finish, sum, work.x_row[row], column);
   }
   __device__ const T* x(int row) const {
@@ -74,6 +75,7 @@ struct GroupedOperands {
   __device__ int n() const { return a.n; }
   __device__ int k() const { return a.k; }
   __device__ bool gated() const { return a.gated; }
+  __device__ GateActivation gate() const { return a.gate; }
   __device__ int width() const { return a.width; }
 };
 
@@ -122,7 +124,7 @@ __global__ void __launch_bounds__(32 * product_warps) grouped_plain(GroupedArgum
     if constexpr (bits < 16)
       return finished(work.finish, sum, work.x_row[row], of_column);
     else
-      return sum;
+      return with_bias(work.finish, sum, of_column);
   };
   const int k = bits < 16 ? work.finish.codes.columns : a.k, up_column = column + a.n / 2;
   for (int row = 0; row < work.m; ++row) {
@@ -135,7 +137,7 @@ __global__ void __launch_bounds__(32 * product_warps) grouped_plain(GroupedArgum
     sum = finish(sum, row, column);
     if (a.gated) up_sum = finish(up_sum, row, up_column);
     static_cast<float*>(a.out)[(work.first_row + row) * a.width + column] =
-        a.gated ? sum / (1.0f + expf(-sum)) * up_sum : sum;
+        a.gated ? gated(a.gate, sum, up_sum) : sum;
   }
 }
 

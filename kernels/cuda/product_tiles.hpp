@@ -7,6 +7,7 @@
 #pragma once
 
 #include <kernels/cuda/code_elements.hpp>
+#include <kernels/cuda/gate.hpp>
 #include <kernels/cuda/shared_tiles.hpp>
 #include <kernels/tensor/dtype.hpp>
 
@@ -42,7 +43,7 @@ constexpr int columns_for(int rows) { return rows <= 32 ? 32 : 64; }
 //   type Element (bf16 or fp16);
 //   bits: 16, and const Element* weight() [n, k]; or those of a code, and CodeMatrix codes(), whose rows begin at sixteen bytes;
 //   const Element* x(int row); gathers: whether rows of x are not neighbours;
-//   int rows() of x, n(), k(), bool gated();
+//   int rows() of x, n(), k(), bool gated(), GateActivation gate();
 //   int width(): columns of out; where gated, columns gate those n / 2 after them.
 template <typename Operands, int rows, int columns, bool aligned>
 class TileProduct {
@@ -89,7 +90,7 @@ class TileProduct {
       const int row = i / written, column = i % written;
       if (column_of(column) == o_.n()) continue;
       float value = value_of(row, column);
-      if (o_.gated()) value = value / (1.0f + expf(-value)) * value_of(row, column + written);
+      if (o_.gated()) value = cuda::gated(o_.gate(), value, value_of(row, column + written));
       const int64_t place = static_cast<int64_t>(row) * o_.width() + column_of(column);
       if (out_type == DType::fp32)
         static_cast<float*>(out)[place] = value;

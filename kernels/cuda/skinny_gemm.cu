@@ -22,6 +22,7 @@ struct SkinnyOperands {
   __device__ int n() const { return a.n; }
   __device__ int k() const { return a.k; }
   __device__ bool gated() const { return a.gated; }
+  __device__ GateActivation gate() const { return a.gate; }
   __device__ int width() const { return a.gated ? a.n / 2 : a.n; }
   __device__ float finished(float sum, int, int column) const { return sum + (a.bias ? a.bias[column] : 0); }
 };

@@ -1,11 +1,12 @@
 // The product of a few rows with a weight, on tensor cores: out[m, n] = x[m, k] * weight[n, k]^T + bias[n]
 // for m up to 8, bf16 and fp16. It reads the weight once, as fast as memory allows. If gated, the first half
-// of the columns gates the second before rounding: out[m, n / 2] = silu(first) * second.
+// of the columns gates the second before rounding: out[m, n / 2].
 //
 // n and k alone decide the order in which k is summed: a row's bits do not depend on the other rows.
 #pragma once
 
 #include <device/stream.hpp>
+#include <kernels/gate_activation.hpp>
 #include <kernels/tensor/dtype.hpp>
 
 #include <cstdint>
@@ -27,6 +28,7 @@ struct SkinnyGemmArguments {
   int n;
   int k;
   bool gated = false;
+  GateActivation gate = {};  // where gated
 };
 
 // Holds the sums of slices of k until the last slice of their columns.

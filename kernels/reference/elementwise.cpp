@@ -42,7 +42,7 @@ void ReferenceOps::gate_mul(GateActivation activation, ConstTensorView gate_up, 
   for (int64_t t = 0; t < tokens; ++t) {
     Floats gate = reference::read(gate_up, 2 * t * width, width);
     const Floats up = reference::read(gate_up, (2 * t + 1) * width, width);
-    for (size_t i = 0; i < gate.size(); ++i) gate[i] = reference::activated(activation, gate[i]) * up[i];
+    for (size_t i = 0; i < gate.size(); ++i) gate[i] = reference::gated(activation, gate[i], up[i]);
     reference::write(out, t * width, gate);
   }
 }

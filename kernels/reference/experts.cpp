@@ -32,7 +32,7 @@ int64_t ReferenceOps::route(ConstTensorView logits, const Router& router, Routin
 
 void ReferenceOps::grouped_matmul_gate_mul(GateActivation activation, ConstTensorView x,
                                            const Routing& routing, std::span<const Weight* const> weights,
-                                           TensorView out) {
+                                           ConstTensorView biases, TensorView out) {
   const int64_t width = out.shape[1];
   for (int64_t expert = 0; expert < routing.experts.size(); ++expert) {
     const IndexRange range = routing.rows_of(expert);
@@ -41,11 +41,12 @@ void ReferenceOps::grouped_matmul_gate_mul(GateActivation activation, ConstTenso
     Tensor inputs(device(), x.dtype, {range.size(), x.shape[1]});
     gather_rows(x, routing.tokens.rows(range.begin, range.size()), inputs.view());
     Tensor gate_up(device(), DType::fp32, {range.size(), weight.rows});
-    matmul(inputs.view(), weight, {}, gate_up.view());
+    const ConstTensorView bias = biases.empty() ? biases : biases.rows(expert, 1).reshaped({weight.rows});
+    matmul(inputs.view(), weight, bias, gate_up.view());
     for (int64_t row = 0; row < range.size(); ++row) {
       Floats gate = reference::read(gate_up, row * weight.rows, width);
       const Floats up = reference::read(gate_up, row * weight.rows + weight.rows / 2, width);
-      for (size_t i = 0; i < gate.size(); ++i) gate[i] = reference::activated(activation, gate[i]) * up[i];
+      for (size_t i = 0; i < gate.size(); ++i) gate[i] = reference::gated(activation, gate[i], up[i]);
       reference::write(out, (range.begin + row) * width, gate);
     }
   }
@@ -64,8 +65,9 @@ void ReferenceOps::grouped_matmul(ConstTensorView x, const Routing& routing,
   }
 }
 
-void ReferenceOps::combine(ConstTensorView rows, const Routing& routing, int64_t slices, TensorView out) {
-  reference::combine(rows, routing, slices, {0, out.shape[0]}, out);
+void ReferenceOps::combine(ConstTensorView rows, const Routing& routing, ConstTensorView biases,
+                           int64_t slices, TensorView out) {
+  reference::combine(rows, routing, biases, slices, {0, out.shape[0]}, out);
 }
 
 void ReferenceOps::widen(ConstTensorView x, TensorView out) {

@@ -137,10 +137,10 @@ constexpr size_t levels = 33;  // of a tree over slices, and one
 // The sums of slices that wait for their neighbours in the tree, as a stack.
 class WaitingSums {
  public:
-  void add(int64_t slice, float weight, const float* row, int64_t count) {
+  void add(int64_t slice, float weight, const float* row, const float* bias, int64_t count) {
     if (depth_ > 0 && slices_[depth_ - 1] == slice) {
       float* const sum = sums_[depth_ - 1];
-      for (int64_t i = 0; i < count; ++i) sum[i] += weight * row[i] + 0.0f;
+      for (int64_t i = 0; i < count; ++i) sum[i] += weight * (row[i] + bias[i]) + 0.0f;
       return;
     }
     // Neighbours that are nearer to each other than to the new slice: their paths part at a lower bit.
@@ -148,7 +148,7 @@ class WaitingSums {
       merge(count);
     slices_[depth_] = slice;
     float* const sum = sums_[depth_++];
-    for (int64_t i = 0; i < count; ++i) sum[i] = weight * row[i] + 0.0f;
+    for (int64_t i = 0; i < count; ++i) sum[i] = weight * (row[i] + bias[i]) + 0.0f;
   }
   void finish(int64_t count, float* out) {
     while (depth_ > 1) merge(count);
@@ -170,10 +170,13 @@ class WaitingSums {
 
 }  // namespace
 
-void combine(ConstTensorView rows, const Routing& routing, int64_t slices, IndexRange tokens,
-             TensorView out) {
+void combine(ConstTensorView rows, const Routing& routing, ConstTensorView biases, int64_t slices,
+             IndexRange tokens, TensorView out) {
   const int64_t width = rows.shape[1], most = routing.chosen.shape[1];
   const int64_t slice_experts = routing.experts.size() / slices;
+  require(biases.empty() || biases.shape == Shape{routing.experts.size(), width},
+          "combine: a bias for each expert and column");
+  static constexpr float no_bias[columns_at_once] = {};
   WaitingSums sums;
   for (int64_t token = tokens.begin; token < tokens.end; ++token) {
     const int32_t* const chosen = routing.chosen.as<int32_t>() + token * most;
@@ -182,7 +185,8 @@ void combine(ConstTensorView rows, const Routing& routing, int64_t slices, Index
       const int64_t count = std::min(columns_at_once, width - column);
       for (int64_t i = 0; i < most && chosen[i] >= 0; ++i)
         sums.add(chosen[i] / slice_experts, routing.weights.as<float>()[places[i]],
-                 rows.as<float>() + places[i] * width + column, count);
+                 rows.as<float>() + places[i] * width + column,
+                 biases.empty() ? no_bias : biases.as<float>() + chosen[i] * width + column, count);
       sums.finish(count, out.as<float>() + token * width + column);
     }
   }

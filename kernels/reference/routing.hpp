@@ -23,6 +23,7 @@ void choose_nobody(std::span<Choice> choices);
 // Fills the routing, and its counters, from the choices of all tokens. Returns the rows.
 int64_t order_by_expert(std::span<Choice> choices, int64_t tokens, Routing& routing);
 // Ops::combine of some tokens.
-void combine(ConstTensorView rows, const Routing& routing, int64_t slices, IndexRange tokens, TensorView out);
+void combine(ConstTensorView rows, const Routing& routing, ConstTensorView biases, int64_t slices,
+             IndexRange tokens, TensorView out);
 
 }  // namespace maniple::reference

@@ -67,12 +67,11 @@ float dot(const float* a, const float* b, int64_t count) {
   return tree_sum(sums);
 }
 
-float activated(GateActivation activation, float gate) {
-  switch (activation) {
-    case GateActivation::silu:
-      return gate / (1.0f + std::exp(-gate));
-  }
-  fail(ExitCode::internal, "unknown activation of a gate");
+float gated(GateActivation activation, float gate, float up) {
+  const float limit = activation.limit;
+  if (limit == 0) return gate / (1.0f + std::exp(-gate)) * up;
+  const float g = gate > limit ? limit : gate, u = up > limit ? limit : up < -limit ? -limit : up;
+  return g / (1.0f + std::exp(-activation.alpha * g)) * (u + 1.0f);
 }
 
 float tree_sum(std::span<float> parts) {

@@ -18,7 +18,8 @@ void write(TensorView view, int64_t begin, std::span<const float> values);
 // Sum of a[i] * b[i]: sixteen lanes, lane j adds the elements j, j + 16, ... in order; then a binary tree
 // over the lanes.
 float dot(const float* a, const float* b, int64_t count);
-float activated(GateActivation activation, float gate);
+// What a gate makes of what it multiplies.
+float gated(GateActivation activation, float gate, float up);
 // Adds neighbours, then pairs of neighbours, ...: the order of all sums over slices and ranks.
 float tree_sum(std::span<float> parts);
 

@@ -32,10 +32,10 @@ class DryOps final : public Ops {
   void gather_rows(ConstTensorView, ConstTensorView, TensorView) override {}
   int64_t route(ConstTensorView, const Router&, Routing& routing) override { return routing.tokens.shape[0]; }
   void grouped_matmul_gate_mul(GateActivation, ConstTensorView, const Routing&,
-                               std::span<const Weight* const>, TensorView) override {}
+                               std::span<const Weight* const>, ConstTensorView, TensorView) override {}
   void grouped_matmul(ConstTensorView, const Routing&, std::span<const Weight* const>, TensorView,
                       ConstTensorView) override {}
-  void combine(ConstTensorView, const Routing&, int64_t, TensorView) override {}
+  void combine(ConstTensorView, const Routing&, ConstTensorView, int64_t, TensorView) override {}
   void widen(ConstTensorView, TensorView) override {}
   void scatter(ConstTensorView, ConstTensorView, TensorView) override {}
   void resolve_last_tokens(ConstTensorView, TensorView, ConstTensorView, TensorView) override {}

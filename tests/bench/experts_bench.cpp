@@ -182,7 +182,7 @@ class Bench {
         random_.fill(logits.view());
         ops_.route(logits.view(), {.per_token = per_token, .normalise = true}, routing);
         grouped += timed([&] {
-          ops_.grouped_matmul_gate_mul(GateActivation::silu, x.view(), routing, layer->gate_up,
+          ops_.grouped_matmul_gate_mul(GateActivation::silu, x.view(), routing, layer->gate_up, {},
                                        middle.view());
           ops_.grouped_matmul(middle.view(), routing, layer->down, out.view());
         });

@@ -415,7 +415,7 @@ void elementwise(Scene& scene) {
                     {DType::bf16, x, wide, DType::fp32, scene.floats(width), 1e-6f, out, rows, width});
     cuda::add_bias(scene.stream(), DType::bf16, x, wide, rows, width);
     cuda::add_gated(scene.stream(), wide, scene.floats(rows), scene.floats(rows * width), rows, width);
-    cuda::silu_mul(scene.stream(), DType::bf16, scene.elements(DType::bf16, 2 * rows * width), out, rows,
+    cuda::gate_mul(scene.stream(), {}, DType::bf16, scene.elements(DType::bf16, 2 * rows * width), out, rows,
                    width);
     cuda::add(scene.stream(), DType::bf16, x, wide, DType::fp32, x, rows * width);
     cuda::round_to(scene.stream(), DType::bf16, wide, out, rows * width);

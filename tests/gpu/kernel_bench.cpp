@@ -500,8 +500,8 @@ void bench_rows(Bench& bench) {
       bench.report(R"("kernel": "silu_mul", )" + shape,
                    bench.time(32,
                               [&](int call) {
-                                cuda::silu_mul(bench.stream(), DType::bf16, at(x, call), at(out, call), rows,
-                                               width / 2);
+                                cuda::gate_mul(bench.stream(), {}, DType::bf16, at(x, call), at(out, call),
+                                               rows, width / 2);
                               }),
                    3.0 * static_cast<double>(count));
     }
@@ -568,7 +568,7 @@ void bench_launches(Bench& bench) {
                       {DType::bf16, element(x), element(delta), DType::bf16,
                        reinterpret_cast<const float*>(weight.view().data), 1e-6f, element(out), 1, width});
     else
-      cuda::silu_mul(bench.stream(), DType::bf16, element(out), element(delta), 1, width / 2);
+      cuda::gate_mul(bench.stream(), {}, DType::bf16, element(out), element(delta), 1, width / 2);
   };
   for (const int nodes : {10, 250}) {
     const auto what = [&](const char* name) {

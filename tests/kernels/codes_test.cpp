@@ -417,8 +417,14 @@ TEST_P(Codes, GroupedProductsHaveTheBitsOfAProductForEachExpert) {
       Tensor inputs(device(), dtype, {rows, hidden}), gated(device(), dtype, {rows, width}),
           out(device(), DType::fp32, {rows, 2 * half});
       ops().gather_rows(x, of.routing.tokens, inputs.view());
-      ops().grouped_matmul_gate_mul(GateActivation::silu, PoisonedRows(device(), x).view(), of.routing,
-                                    pointers, gated.view());
+      const bool biased = c.zeros;
+      const Tensor biases = random_tensor(device(), DType::fp32, {biased ? 3 : 0, 2 * half}, 2);
+      const GateActivation activation = biased ? small_clamp : GateActivation::silu;
+      const auto bias_of = [&](int64_t expert, int64_t row) {
+        return biased ? get(biases, expert * 2 * half + row) : 0.0F;
+      };
+      ops().grouped_matmul_gate_mul(activation, PoisonedRows(device(), x).view(), of.routing, pointers,
+                                    biases, gated.view());
       ops().grouped_matmul(inputs, of.routing, pointers, out.view());
       for (const int64_t expert : {0, 2}) {
         const IndexRange range = of.routing.rows_of(expert);
@@ -434,8 +440,9 @@ TEST_P(Codes, GroupedProductsHaveTheBitsOfAProductForEachExpert) {
         }
         for (int64_t row = 0; row < range.size(); ++row)
           for (int64_t i = 0; i < width; ++i) {
-            const float gate = get(mine, row * 2 * half + i), up = get(mine, row * 2 * half + half + i);
-            const double expected = double{gate} / (1 + std::exp(-double{gate})) * up;
+            const float gate = get(mine, row * 2 * half + i) + bias_of(expert, i),
+                        up = get(mine, row * 2 * half + half + i) + bias_of(expert, half + i);
+            const double expected = exact_gated(activation, gate, up);
             ASSERT_NEAR(get(gated, (range.begin + row) * width + i), expected,
                         1.01 * rounding(dtype) * std::abs(expected) + 1e-6 * (1 + std::abs(up)));
           }
@@ -455,17 +462,17 @@ TEST_P(Codes, GatedProductsAgreeWithTheirSumsForAnyNumberOfRows) {
           packed_columns(ops(), CodeMatrix(c.format, 2 * width, k, group, c.zeros, DType::fp16, 60),
                          DType::bf16, {0, k}, 1, c.rule, 0.01f);
       const Tensor x = random_tensor(device(), DType::bf16, {rows, k}, 1, 0.2f);
+      const GateActivation activation = width == 40 ? GateActivation::silu : small_clamp;
       const auto gated = [&](int64_t first, int64_t count) {
         Tensor out(device(), DType::bf16, {count, width});
-        EXPECT_TRUE(
-            ops().matmul_gate_mul(GateActivation::silu, x.view().rows(first, count), weight, {}, out.view()));
+        EXPECT_TRUE(ops().matmul_gate_mul(activation, x.view().rows(first, count), weight, {}, out.view()));
         return out;
       };
       const Tensor all = gated(0, rows), sums = product(ops(), x, weight, {}, DType::fp32);
       for (int64_t row = 0; row < rows; ++row)
         for (int64_t i = 0; i < width; ++i) {
           const double gate = get(sums, row * 2 * width + i), up = get(sums, row * 2 * width + width + i);
-          const double expected = gate / (1 + std::exp(-gate)) * up;
+          const double expected = exact_gated(activation, gate, up);
           ASSERT_NEAR(get(all, row * width + i), expected,
                       1.01 * 0x1p-8 * std::abs(expected) + 1e-6 * (1 + std::abs(up)))
               << to_string(c);

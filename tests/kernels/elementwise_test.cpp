@@ -116,27 +116,32 @@ TEST_P(Elementwise, NormsOfWideRowsAgreeToo) {
     }
 }
 
-TEST_P(Elementwise, SiluMulAgreesWithDoublePrecisionFromOneEndToTheOther) {
+TEST_P(Elementwise, GatesAgreeWithDoublePrecisionFromOneEndToTheOther) {
   for (const DType dtype : activation_types())
     for (const int64_t width : widths) {
+      const GateActivation activation =
+          width % 2 == 0 ? GateActivation::silu : GateActivation{.limit = 7, .alpha = 1.702F};
       const Shape shape{3, width};
       Tensor gate_up = random_tensor(device(), dtype, {3, 2 * width}, 1, 2);
-      for (int64_t i = 0; i < width; ++i)
-        set(gate_up, 2 * width + i, -84 + 180.0f * static_cast<float>(i) / static_cast<float>(width));
+      for (int64_t i = 0; i < width; ++i) {
+        const float part = static_cast<float>(i) / static_cast<float>(width);
+        set(gate_up, 2 * width + i, -84 + 180 * part);
+        set(gate_up, 5 * width + i, 20 - 40 * part);
+      }
       GuardedTensor out(device(), dtype, shape);
-      ops().gate_mul(GateActivation::silu, PoisonedRows(device(), gate_up).view(), out.view());
+      ops().gate_mul(activation, PoisonedRows(device(), gate_up).view(), out.view());
       EXPECT_TRUE(out.intact());
       for (int64_t row = 0; row < 3; ++row)
         for (int64_t i = 0; i < width; ++i) {
           const double gate = get(gate_up, 2 * row * width + i), up = get(gate_up, (2 * row + 1) * width + i);
           ASSERT_NO_FATAL_FAILURE(
-              expect_near(get(out.view(), row * width + i), gate / (1 + std::exp(-gate)) * up, dtype))
+              expect_near(get(out.view(), row * width + i), exact_gated(activation, gate, up), dtype))
               << gate;
         }
     }
 }
 
-TEST_P(Elementwise, SiluOfExtremeValuesNeitherOverflowsNorLosesANan) {
+TEST_P(Elementwise, GatesOfExtremeValuesNeitherOverflowNorLoseANan) {
   constexpr float infinity = std::numeric_limits<float>::infinity(),
                   nan = std::numeric_limits<float>::quiet_NaN();
   Tensor gate_up(device(), DType::fp32, {1, 10}), out(device(), DType::fp32, {1, 5});
@@ -152,6 +157,13 @@ TEST_P(Elementwise, SiluOfExtremeValuesNeitherOverflowsNorLosesANan) {
   EXPECT_EQ(get(out, 3), 1e30f);
   EXPECT_TRUE(std::isnan(get(out, 4)));
   EXPECT_LT(infinity * -1, get(out, 0));
+  set(gate_up, 7, nan);
+  ops().gate_mul({.limit = 7, .alpha = 1.702F}, gate_up, out);
+  EXPECT_NEAR(get(out, 0), 0, 1e-6);
+  EXPECT_NEAR(get(out, 1), 0, 1e-30);
+  EXPECT_TRUE(std::isnan(get(out, 2)));
+  EXPECT_NEAR(get(out, 3), 14, 2e-4);
+  EXPECT_TRUE(std::isnan(get(out, 4)));
 }
 
 TEST_P(Elementwise, AddRoundsOnceAndWorksInPlace) {

@@ -412,6 +412,7 @@ class Layer {
       ops.pack(down_.back(), 0, {down.back()});
     }
   }
+  int64_t half() const { return half_; }  // rows of gate, with their padding
   std::vector<const Weight*> gate_up_weights() const { return pointers(gate_up_); }
   std::vector<const Weight*> down_weights() const { return pointers(down_); }
   std::vector<Tensor> gate, up, down;
@@ -451,9 +452,9 @@ TEST_P(Experts, AreNotChosenByPaddingRowsWhichBecomeZero) {
       outputs(device(), DType::fp32, {routed.most_rows, hidden}),
       out(device(), DType::fp32, {tokens, hidden});
   fill(out, 12345);
-  ops().grouped_matmul_gate_mul(GateActivation::silu, x, routed.routing, layer.gate_up_weights(), inner);
+  ops().grouped_matmul_gate_mul(GateActivation::silu, x, routed.routing, layer.gate_up_weights(), {}, inner);
   ops().grouped_matmul(inner, routed.routing, layer.down_weights(), outputs);
-  ops().combine(outputs, routed.routing, 1, out);
+  ops().combine(outputs, routed.routing, {}, 1, out);
   for (int64_t t = 0; t < tokens; ++t) {
     const bool padding = past.view().as<int32_t>()[t] < 0;
     for (int64_t i = 0; i < hidden; ++i)
@@ -465,18 +466,25 @@ TEST_P(Experts, AreNotChosenByPaddingRowsWhichBecomeZero) {
 }
 
 TEST_P(Experts, ProductsAgreeWithDoublePrecisionForAnyNumberOfRows) {
-  for (const auto& [dtype, shapes, rows] :
+  for (const auto& [dtype, shapes, rows, biased] :
        each_pair(activation_types(), std::vector<Shapes>{{64, 48, 8}, {40, 112, 8}, {33, 31, 1}, {96, 24, 4}},
-                 std::vector<std::vector<int64_t>>{{1, 0, 2}, {31, 33, 0}, {0, 0, 1}, {0, 700, 1}})) {
-    SCOPED_TRACE(fmt::format("{} {} x {}", name_of(dtype), shapes.hidden, shapes.width));
+                 std::vector<std::vector<int64_t>>{{1, 0, 2}, {31, 33, 0}, {0, 0, 1}, {0, 700, 1}},
+                 std::vector{false, true})) {
+    SCOPED_TRACE(fmt::format("{} {} x {}, biased: {}", name_of(dtype), shapes.hidden, shapes.width, biased));
     const Layer layer(ops(), dtype, 3, shapes);
+    const GateActivation activation = biased ? small_clamp : GateActivation::silu;
+    const int64_t half = layer.half();
+    const Tensor biases = random_tensor(device(), DType::fp32, {biased ? 3 : 0, 2 * half}, 9);
+    const auto bias_of = [&](size_t expert, int64_t row) {
+      return biased ? double{get(biases, static_cast<int64_t>(expert) * 2 * half + row)} : 0.0;
+    };
     const Tensor logits = logits_for(device(), rows);
     const Routed routed(ops(), logits, {1, false}, {0, 3});
     const Tensor x = random_tensor(device(), dtype, {logits.shape()[0], shapes.hidden}, 7);
     GuardedTensor inner(device(), dtype, {routed.most_rows, shapes.width});
     GuardedTensor out(device(), DType::fp32, {routed.most_rows, shapes.hidden});
-    ops().grouped_matmul_gate_mul(GateActivation::silu, PoisonedRows(device(), x).view(), routed.routing,
-                                  layer.gate_up_weights(), inner.view());
+    ops().grouped_matmul_gate_mul(activation, PoisonedRows(device(), x).view(), routed.routing,
+                                  layer.gate_up_weights(), biases, inner.view());
     ops().grouped_matmul(inner.view(), routed.routing, layer.down_weights(), out.view());
     ASSERT_TRUE(inner.intact() && out.intact());
     for (size_t e = 0; e < 3; ++e) {
@@ -486,8 +494,9 @@ TEST_P(Experts, ProductsAgreeWithDoublePrecisionForAnyNumberOfRows) {
       for (int64_t row = of_expert.begin; row < of_expert.end; row += step) {
         const int64_t token = routed.routing.tokens.as<int32_t>()[row];
         for (int64_t i = 0; i < shapes.width; ++i) {
-          const double g = dot(x, token, layer.gate[e], i), u = dot(x, token, layer.up[e], i);
-          const double exact = g / (1 + std::exp(-g)) * u;
+          const double g = dot(x, token, layer.gate[e], i) + bias_of(e, i),
+                       u = dot(x, token, layer.up[e], i) + bias_of(e, half + i),
+                       exact = exact_gated(activation, g, u);
           ASSERT_NEAR(get(inner.view(), row * shapes.width + i), exact,
                       rounding(dtype) * std::abs(exact) + 3e-5 * (1 + std::abs(u)));
         }
@@ -513,9 +522,9 @@ TEST_P(Experts, OfATokenDoNotDependOnTheOtherTokensNorOnThreads) {
           rows(some.device(), DType::fp32, {routed.most_rows, shapes.hidden}),
           out(some.device(), DType::fp32, {count, shapes.hidden});
       some.grouped_matmul_gate_mul(GateActivation::silu, x.view().rows(first, count), routed.routing,
-                                   layer.gate_up_weights(), inner);
+                                   layer.gate_up_weights(), {}, inner);
       some.grouped_matmul(inner, routed.routing, layer.down_weights(), rows);
-      some.combine(rows, routed.routing, 8, out);
+      some.combine(rows, routed.routing, {}, 8, out);
       return floats_of(out);
     };
     const std::vector<float> whole = run(ops(), 0, tokens);
@@ -529,7 +538,8 @@ TEST_P(Experts, OfATokenDoNotDependOnTheOtherTokensNorOnThreads) {
 }
 
 // Steps 2 to 4 of the order of the sum, in plain loops.
-std::vector<float> combined(const Routed& routed, ConstTensorView rows, int64_t slices, int64_t token) {
+std::vector<float> combined(const Routed& routed, ConstTensorView rows, ConstTensorView biases,
+                            int64_t slices, int64_t token) {
   const int64_t width = rows.shape[1], experts = routed.routing.experts.size();
   std::vector<float> sums;
   for (int64_t i = 0; i < width; ++i) {
@@ -537,7 +547,9 @@ std::vector<float> combined(const Routed& routed, ConstTensorView rows, int64_t 
     for (int64_t e = 0; e < experts; ++e)
       for (int64_t row = routed.routing.rows_of(e).begin; row < routed.routing.rows_of(e).end; ++row) {
         if (routed.routing.tokens.as<int32_t>()[row] != token) continue;
-        const float product = routed.routing.weights.as<float>()[row] * rows.as<float>()[row * width + i];
+        const float bias = biases.empty() ? 0 : biases.as<float>()[e * width + i],
+                    product =
+                        routed.routing.weights.as<float>()[row] * (rows.as<float>()[row * width + i] + bias);
         auto& [is_there, sum] = slice[static_cast<size_t>(e / (experts / slices))];
         sum = is_there ? sum + (product + 0.0f) : product + 0.0f;
         is_there = true;
@@ -564,11 +576,13 @@ TEST_P(Experts, AreAddedInTheOrderOfTheContract) {
       const Routed routed(ops(), logits, {per_token, false}, local);
       Tensor rows = random_tensor(device(), DType::fp32, {std::max<int64_t>(routed.rows, 1), width}, 4);
       for (int64_t i = 0; i < routed.rows * width; i += 7) rows.view().as<float>()[i] = -0.0f;
+      const Tensor biases =
+          random_tensor(device(), DType::fp32, {experts % 8 == 0 ? 0 : local.size(), width}, 5);
       GuardedTensor out(device(), DType::fp32, {tokens, width});
-      ops().combine(rows, routed.routing, of_local, out.view());
+      ops().combine(rows, routed.routing, biases, of_local, out.view());
       EXPECT_TRUE(out.intact());
       for (int64_t t = 0; t < tokens; ++t) {
-        const std::vector<float> expected = combined(routed, rows, of_local, t);
+        const std::vector<float> expected = combined(routed, rows, biases, of_local, t);
         for (int64_t i = 0; i < width; ++i) {
           const float found = get(out.view(), t * width + i);
           ASSERT_EQ(found, expected[static_cast<size_t>(i)]) << experts << " experts, token " << t;
@@ -586,7 +600,7 @@ TEST_P(Experts, OfNaNReachOnlyTheTokensThatPickedThem) {
          out(device(), DType::fp32, {40, 16});
   const IndexRange broken = routed.routing.rows_of(3);
   fill(rows.view().rows(broken.begin, broken.size()), std::nanf(""));
-  ops().combine(rows, routed.routing, 8, out);
+  ops().combine(rows, routed.routing, {}, 8, out);
   for (int64_t t = 0; t < 40; ++t) {
     const std::vector<Pick> picks = picks_of(logits, t, {2, true});
     const bool picked = std::ranges::any_of(picks, [](const Pick& pick) { return pick.expert == 3; });

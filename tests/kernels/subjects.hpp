@@ -13,6 +13,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <ostream>
 #include <string>
@@ -99,6 +100,15 @@ class Conformance : public ::testing::TestWithParam<Subject> {
  private:
   Backend backend_;
 };
+
+// Gates as in kernels/gate_activation.hpp, in double precision. The small limit clamps many numbers of tests.
+inline constexpr GateActivation small_clamp{.limit = 0.75F, .alpha = 1.702F};
+inline double exact_gated(GateActivation activation, double gate, double up) {
+  const double limit = activation.limit;
+  if (limit == 0) return gate / (1 + std::exp(-gate)) * up;
+  const double g = std::min(gate, limit), u = std::clamp(up, -limit, limit);
+  return g / (1 + std::exp(-double{activation.alpha} * g)) * (u + 1);
+}
 
 // Half a unit in the last place, relative.
 inline double rounding(DType dtype) {

@@ -147,15 +147,18 @@ class DeferredOps : public Ops {
     return routing.tokens.shape[0];
   }
   void grouped_matmul_gate_mul(GateActivation activation, ConstTensorView x, const Routing& routing,
-                               std::span<const Weight* const> weights, TensorView out) override {
-    device_.defer([=, this] { inner_.grouped_matmul_gate_mul(activation, x, routing, weights, out); });
+                               std::span<const Weight* const> weights, ConstTensorView biases,
+                               TensorView out) override {
+    device_.defer(
+        [=, this] { inner_.grouped_matmul_gate_mul(activation, x, routing, weights, biases, out); });
   }
   void grouped_matmul(ConstTensorView x, const Routing& routing, std::span<const Weight* const> weights,
                       TensorView out, ConstTensorView row_maxima = {}) override {
     device_.defer([=, this] { inner_.grouped_matmul(x, routing, weights, out, row_maxima); });
   }
-  void combine(ConstTensorView rows, const Routing& routing, int64_t slices, TensorView out) override {
-    device_.defer([=, this] { inner_.combine(rows, routing, slices, out); });
+  void combine(ConstTensorView rows, const Routing& routing, ConstTensorView biases, int64_t slices,
+               TensorView out) override {
+    device_.defer([=, this] { inner_.combine(rows, routing, biases, slices, out); });
   }
   void widen(ConstTensorView x, TensorView out) override {
     device_.defer([=, this] { inner_.widen(x, out); });

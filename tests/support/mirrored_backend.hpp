@@ -175,9 +175,10 @@ class MirroredOps : public Ops {
     return most_rows;
   }
   void grouped_matmul_gate_mul(GateActivation activation, ConstTensorView x, const Routing& routing,
-                               std::span<const Weight* const> weights, TensorView out) override {
+                               std::span<const Weight* const> weights, ConstTensorView biases,
+                               TensorView out) override {
     run([&](Ops& ops, Transfer& t) {
-      ops.grouped_matmul_gate_mul(activation, t.in(x), there(t, routing), weights, t.out(out));
+      ops.grouped_matmul_gate_mul(activation, t.in(x), there(t, routing), weights, t.in(biases), t.out(out));
     });
   }
   void grouped_matmul(ConstTensorView x, const Routing& routing, std::span<const Weight* const> weights,
@@ -186,8 +187,11 @@ class MirroredOps : public Ops {
       ops.grouped_matmul(t.in(x), there(t, routing), weights, t.out(out), t.in(row_maxima));
     });
   }
-  void combine(ConstTensorView rows, const Routing& routing, int64_t slices, TensorView out) override {
-    run([&](Ops& ops, Transfer& t) { ops.combine(t.in(rows), there(t, routing), slices, t.out(out)); });
+  void combine(ConstTensorView rows, const Routing& routing, ConstTensorView biases, int64_t slices,
+               TensorView out) override {
+    run([&](Ops& ops, Transfer& t) {
+      ops.combine(t.in(rows), there(t, routing), t.in(biases), slices, t.out(out));
+    });
   }
   void widen(ConstTensorView x, TensorView out) override {
     run([&](Ops& ops, Transfer& t) { ops.widen(t.in(x), t.out(out)); });
