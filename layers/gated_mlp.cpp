@@ -10,18 +10,19 @@ std::vector<LogicalOutput> gate_and_up(const std::string& source, int64_t width)
 }  // namespace
 
 GatedMlp::GatedMlp(const std::string& source, int64_t width, const ModelConfig& config, TensorRank tensor)
-    : gate_up_(gate_and_up(source, width), config.hidden_size, config.mlp_bias, tensor),
+    : gate_(config.gate),
+      gate_up_(gate_and_up(source, width), config.hidden_size, config.mlp_bias, tensor),
       down_(source + ".down_proj", config.hidden_size, width, config.mlp_bias, tensor, {},
             config.activation_group) {}
 
 TensorView GatedMlp::forward(ConstTensorView x, ForwardContext& context) const {
-  return down_.forward(gate_up_.forward_gated(GateActivation::silu, x, context), context);
+  return down_.forward(gate_up_.forward_gated(gate_, x, context), context);
 }
 
 void GatedMlp::forward_partial(ConstTensorView x, TensorView sum, ForwardContext& context) const {
   require(!down_.has_bias(), "a bias is added after the sum over the ranks");
   const Workspace::Scope scope(context.workspace);
-  down_.forward_partial(gate_up_.forward_gated(GateActivation::silu, x, context), sum, context);
+  down_.forward_partial(gate_up_.forward_gated(gate_, x, context), sum, context);
 }
 
 void GatedMlp::append_parameters(Parameters& parameters) {

@@ -1,4 +1,4 @@
-// The gated feed-forward block: down(silu(gate x) * up x), sharded over the tensor group.
+// The gated feed-forward block: down(silu(gate x) * up x), or with another gate (ModelConfig::gate), sharded over the tensor group.
 #pragma once
 
 #include <layers/linear.hpp>
@@ -17,6 +17,7 @@ class GatedMlp {
   void append_parameters(Parameters& parameters);
 
  private:
+  GateActivation gate_;
   MergedColumnParallelLinear gate_up_;
   RowParallelLinear down_;
 };

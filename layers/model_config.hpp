@@ -1,6 +1,7 @@
 // The configuration of a decoder of the Llama/Qwen family. runtime/checkpoint reads it from config.json.
 #pragma once
 
+#include <kernels/gate_activation.hpp>
 #include <kernels/routing.hpp>
 #include <kernels/tensor/dtype.hpp>
 #include <kernels/weight.hpp>
@@ -45,8 +46,10 @@ struct ExpertNames {
   std::string_view correction_bias = {};  // of the router's choice; in the block
   std::string_view shared = {};           // the expert of every token; in the block, names of an MLP
   std::string_view shared_gate = {};      // whose sigmoid it is multiplied with
+  bool biased = false;                    // the router, and what experts multiply
+  bool interleaved = false;  // all of a layer are one tensor, in which rows of gate and up take turns
 
-  static const ExpertNames qwen, mixtral, qwen2, deepseek_v2, glm, minimax, hunyuan;
+  static const ExpertNames qwen, mixtral, qwen2, deepseek_v2, glm, minimax, hunyuan, gpt_oss;
   bool operator==(const ExpertNames&) const = default;
 };
 inline constexpr ExpertNames ExpertNames::qwen{};
@@ -60,6 +63,7 @@ inline constexpr ExpertNames ExpertNames::minimax{"block_sparse_moe",       "w1"
                                                   "e_score_correction_bias"};
 inline constexpr ExpertNames ExpertNames::hunyuan{
     .router = "router.gate", .correction_bias = "expert_bias", .shared = "shared_mlp"};
+inline constexpr ExpertNames ExpertNames::gpt_oss{.router = "router", .biased = true, .interleaved = true};
 
 // The experts of each sparse layer.
 struct ExpertsConfig {
@@ -68,6 +72,7 @@ struct ExpertsConfig {
   Router router = {};        // its biases are tensors
   int64_t shared_width = 0;  // of the expert of every token; 0: there is none
   ExpertNames names = {};
+  bool transposed = false;  // interleaved ones are stored inputs x outputs
 };
 
 // Latent attention: lanes of a head's query and key without and with a rotation, of its value, and of what the keys and values of
@@ -110,9 +115,10 @@ struct ModelConfig {
   bool o_bias = false;
   bool sinks = false;  // a learned score of each query head joins its softmax
   bool mlp_bias = false;
-  bool qk_norm = false;                // RMS norm of each head of q and k, before the rotation,
-  bool whole_qk_norm = false;          // or of all heads of q, and of k
-  std::optional<LatentConfig> latent;  // then there is one KV head
+  bool qk_norm = false;                        // RMS norm of each head of q and k, before the rotation,
+  bool whole_qk_norm = false;                  // or of all heads of q, and of k
+  std::optional<LatentConfig> latent;          // then there is one KV head
+  GateActivation gate = GateActivation::silu;  // of every MLP and expert
   ExpertsConfig experts;
   // quantization_config as JSON, empty for a model in floating point; runtime/checkpoint/quantization reads it.
   std::string quantization;

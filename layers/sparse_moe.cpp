@@ -4,10 +4,118 @@
 
 #include <fmt/format.h>
 
+#include <tuple>
+#include <utility>
+
 namespace maniple {
 namespace {
 
 constexpr int64_t panel = 32;  // gate and up begin at whole panels of the kernels
+
+WeightSpec vector_spec(const WeightSource& source, int64_t size) {
+  return {.role = WeightRole::vector,
+          .rows = size,
+          .pieces = {{.source = source, .source_shape = {size}, .rows = {0, size}, .columns = {0, 1}}}};
+}
+
+// Appends `rows` rows to a vector, for pieces whose rows count from there.
+void add_pieces(WeightSpec& vector, int64_t rows, std::vector<WeightPiece> pieces) {
+  vector.role = WeightRole::vector;
+  for (WeightPiece& piece : pieces) {
+    piece.local_row += vector.rows;
+    vector.pieces.push_back(std::move(piece));
+  }
+  vector.rows += rows;
+}
+
+// Where the matrices of a layer's experts lie: one by one, or stacked in tensors of three dimensions.
+class StoredExperts {
+ public:
+  StoredExperts(std::string block, const std::string& fused, const ExpertsConfig& experts, int64_t hidden)
+      : gate_up_name(fused + ".experts.gate_up_proj"),
+        down_name(fused + ".experts.down_proj"),
+        block_(std::move(block)),
+        experts_(experts),
+        hidden_(hidden) {}
+
+  WeightPiece gate(int64_t e, IndexRange inner, int64_t local_row) const {
+    return half_of(e, 0, inner, local_row);
+  }
+  WeightPiece up(int64_t e, IndexRange inner, int64_t local_row) const {
+    return half_of(e, 1, inner, local_row);
+  }
+  WeightPiece down(int64_t e, IndexRange inner) const {
+    const int64_t width = experts_.width;
+    if (experts_.names.interleaved) return stacked(down_name, e, {hidden_, {0, hidden_}}, {width, inner});
+    return {.source = {name_of(e, experts_.names.down)},
+            .source_shape = {hidden_, width},
+            .rows = {0, hidden_},
+            .columns = inner,
+            .fused = {{down_name, ""}, {experts_.count, hidden_, width}, e * hidden_}};
+  }
+  std::vector<WeightPiece> gate_up_biases(int64_t e, IndexRange inner, int64_t half) const {
+    std::vector<WeightPiece> halves;
+    for (const int64_t index : {0, 1})
+      halves.push_back(
+          taking_turns(bias(gate_up_name, e, 2 * experts_.width, of_both(inner)), index, index * half));
+    return halves;
+  }
+  WeightPiece down_bias(int64_t e) const { return bias(down_name, e, hidden_, {0, hidden_}); }
+
+  const std::string gate_up_name, down_name;
+
+ private:
+  struct Side {  // of a matrix
+    int64_t size;
+    IndexRange part;
+  };
+
+  std::string name_of(int64_t e, std::string_view matrix) const {
+    return fmt::format("{}.experts.{}.{}", block_, e, matrix);
+  }
+  static IndexRange of_both(IndexRange inner) { return {2 * inner.begin, 2 * inner.end}; }
+
+  // index: 0 gate, 1 up.
+  WeightPiece half_of(int64_t e, int64_t index, IndexRange inner, int64_t local_row) const {
+    const int64_t width = experts_.width;
+    if (experts_.names.interleaved)
+      return taking_turns(stacked(gate_up_name, e, {2 * width, of_both(inner)}, {hidden_, {0, hidden_}}),
+                          index, local_row);
+    return {.source = {name_of(e, index == 0 ? experts_.names.gate : experts_.names.up)},
+            .source_shape = {width, hidden_},
+            .rows = inner,
+            .columns = {0, hidden_},
+            .local_row = local_row,
+            .fused = {{gate_up_name, ""}, {experts_.count, 2 * width, hidden_}, (2 * e + index) * width}};
+  }
+  // Of the matrix of expert e in a tensor [experts, outputs, inputs], or [experts, inputs, outputs].
+  WeightPiece stacked(const std::string& tensor, int64_t e, const Side& outputs, const Side& inputs) const {
+    const auto& [down, across] = experts_.transposed ? std::tie(inputs, outputs) : std::tie(outputs, inputs);
+    return {.source = {tensor, ""},
+            .source_shape = {experts_.count, down.size, across.size},
+            .rows = {e * down.size + down.part.begin, e * down.size + down.part.end},
+            .columns = across.part,
+            .transposed = experts_.transposed};
+  }
+  // Of the row of expert e in a tensor [experts, outputs].
+  WeightPiece bias(const std::string& matrix, int64_t e, int64_t outputs, IndexRange part) const {
+    return {.source = {matrix + "_bias", ""},
+            .source_shape = {experts_.count, outputs},
+            .rows = {e, e + 1},
+            .columns = part,
+            .transposed = true};
+  }
+  static WeightPiece taking_turns(WeightPiece both, int64_t index, int64_t local_row) {
+    both.row_step = 2;
+    both.row_offset = index;
+    both.local_row = local_row;
+    return both;
+  }
+
+  const std::string block_;
+  const ExpertsConfig& experts_;
+  const int64_t hidden_;
+};
 
 }  // namespace
 
@@ -15,7 +123,8 @@ SparseMoe::SparseMoe(const std::string& layer, const ModelConfig& config, const 
     : all_experts_(config.experts.count),
       experts_(even_shard(all_experts_, plan.expert().size, plan.expert().rank, "experts")),
       parts_(plan.expert_part()),
-      router_(config.experts.router) {
+      router_(config.experts.router),
+      activation_(config.gate) {
   const int64_t hidden = config.hidden_size, inner = config.experts.width, all = all_experts_;
   const IndexRange part = granular_shard(inner, parts_.size, parts_.rank, config.activation_group);
   const ReductionSlices slices = reduction_slices(inner, parts_.size, config.activation_group);
@@ -24,56 +133,42 @@ SparseMoe::SparseMoe(const std::string& layer, const ModelConfig& config, const 
   keeps_order_ = slices.independent_of_parts && expert_slices(all) % plan.expert().size == 0;
   const ExpertNames& names = config.experts.names;
   const std::string block = fmt::format("{}.{}", layer, names.block), fused = layer + ".mlp",
-                    gate_up = fused + ".experts.gate_up_proj", down = fused + ".experts.down_proj";
-  const auto name_of = [&](int64_t expert, std::string_view part) {
-    return fmt::format("{}.experts.{}.{}", block, expert, part);
-  };
+                    router = fmt::format("{}.{}", block, names.router);
   gate_.spec = {.rows = all,
                 .columns = hidden,
-                .pieces = {{.source = {fmt::format("{}.{}", block, names.router)},
+                .pieces = {{.source = {router},
                             .source_shape = {all, hidden},
                             .rows = {0, all},
                             .columns = {0, hidden},
                             .fused = {{fused + ".gate"}, {all, hidden}, 0}}},
                 .fp32 = true};
-  if (!names.correction_bias.empty())
-    bias_.spec = {.role = WeightRole::vector,
-                  .rows = all,
-                  .pieces = {{.source = {fmt::format("{}.{}", block, names.correction_bias), ""},
-                              .source_shape = {all},
-                              .rows = {0, all},
-                              .columns = {0, 1},
-                              .fused = {{fused + ".e_score_correction_bias", ""}, {all}, 0}}}};
+  if (!names.correction_bias.empty()) {
+    correction_bias_.spec = vector_spec({fmt::format("{}.{}", block, names.correction_bias), ""}, all);
+    correction_bias_.spec.pieces[0].fused = {{fused + ".e_score_correction_bias", ""}, {all}, 0};
+  }
+  if (names.biased) logit_bias_.spec = vector_spec({router, "bias"}, all);
+
   const int64_t half = (width_ + panel - 1) / panel * panel;
-  const IndexRange every_row{0, hidden}, every_column{0, hidden};
+  const StoredExperts stored(block, fused, config.experts, hidden);
   for (int64_t e = experts_.begin; e < experts_.end; ++e) {
-    const auto half_of = [&](std::string_view name, int64_t index) {
-      return WeightPiece{.source = {name_of(e, name)},
-                         .source_shape = {inner, hidden},
-                         .rows = part,
-                         .columns = every_column,
-                         .local_row = index * half,
-                         .fused = {{gate_up, ""}, {all, 2 * inner, hidden}, (2 * e + index) * inner}};
-    };
     gate_up_.push_back({.spec = {.rows = 2 * half,
                                  .columns = hidden,
-                                 .pieces = {half_of(names.gate, 0), half_of(names.up, 1)},
+                                 .pieces = {stored.gate(e, part, 0), stored.up(e, part, half)},
                                  .used = used,
-                                 .grouped = gate_up},
+                                 .grouped = stored.gate_up_name},
                         .matrix = {},
                         .vector = {}});
     down_.push_back({.spec = {.rows = hidden,
                               .columns = width_,
                               .slices = slices.local,
-                              .pieces = {{.source = {name_of(e, names.down)},
-                                          .source_shape = {hidden, inner},
-                                          .rows = every_row,
-                                          .columns = part,
-                                          .fused = {{down, ""}, {all, hidden, inner}, e * hidden}}},
+                              .pieces = {stored.down(e, part)},
                               .used = used,
-                              .grouped = down},
+                              .grouped = stored.down_name},
                      .matrix = {},
                      .vector = {}});
+    if (!names.biased) continue;
+    add_pieces(gate_up_bias_.spec, 2 * half, stored.gate_up_biases(e, part, half));
+    add_pieces(down_bias_.spec, hidden, {stored.down_bias(e)});
   }
   gate_up_weights_ = weights_of(gate_up_);
   down_weights_ = weights_of(down_);
@@ -81,7 +176,8 @@ SparseMoe::SparseMoe(const std::string& layer, const ModelConfig& config, const 
 
 void SparseMoe::append_parameters(Parameters& parameters) {
   parameters.push_back(&gate_);
-  if (bias_.spec.rows > 0) parameters.push_back(&bias_);
+  for (Parameter* bias : {&correction_bias_, &logit_bias_, &gate_up_bias_, &down_bias_})
+    if (bias->spec.rows > 0) parameters.push_back(bias);
   for (size_t e = 0; e < gate_up_.size(); ++e) {
     parameters.push_back(&gate_up_[e]);
     parameters.push_back(&down_[e]);
@@ -90,7 +186,8 @@ void SparseMoe::append_parameters(Parameters& parameters) {
 
 int64_t SparseMoe::route(ConstTensorView x, Routing& routing, ForwardContext& context) const {
   Router router = router_;
-  router.bias = bias_.vector;
+  router.bias = correction_bias_.vector;
+  router.logit_bias = logit_bias_.vector;
   if (const auto rows = context.ops.matmul_route(x, gate_.matrix, router, routing)) return *rows;
   const TensorView logits = context.workspace.take(DType::fp32, {x.shape[0], all_experts_});
   context.ops.matmul(in_fp32(x, context), gate_.matrix, {}, logits);
@@ -121,6 +218,12 @@ ConstTensorView SparseMoe::row_maxima(ConstTensorView inner, ForwardContext& con
   return all;
 }
 
+ConstTensorView SparseMoe::by_expert(const Parameter& bias) const {
+  if (!bias.vector) return {};
+  const int64_t experts = experts_.size();
+  return bias.vector.view().reshaped({experts, bias.spec.rows / experts});
+}
+
 TensorView SparseMoe::forward(ConstTensorView x, ForwardContext& context) const {
   const Groups& groups = context.groups;
   const TensorView sum = context.workspace.take_sum(DType::fp32, x.shape);
@@ -137,11 +240,13 @@ void SparseMoe::forward_partial(ConstTensorView x, TensorView sum, ForwardContex
   const int64_t rows = route(x, routing, context);
   const TensorView inner = context.workspace.take(context.activation, {rows, width_});
   const TensorView outputs = context.workspace.take(DType::fp32, {rows, x.shape[1]});
-  ops.grouped_matmul_gate_mul(GateActivation::silu, x, routing, gate_up_weights_, inner);
+  ops.grouped_matmul_gate_mul(activation_, x, routing, gate_up_weights_, by_expert(gate_up_bias_), inner);
   ops.grouped_matmul(inner, routing, down_weights_, outputs, row_maxima(inner, context));
   if (!adds_over_tensor()) context.groups.expert_parts().all_reduce(outputs);
   const int64_t slices = keeps_order_ ? expert_slices(all_experts_) * experts_.size() / all_experts_ : 1;
-  ops.combine(outputs, routing, slices, sum);
+  // What parts add up after they are weighed has a bias once.
+  const bool adds_bias = parts_.rank == 0 || !adds_over_tensor();
+  ops.combine(outputs, routing, adds_bias ? by_expert(down_bias_) : ConstTensorView{}, slices, sum);
 }
 
 }  // namespace maniple

@@ -36,15 +36,19 @@ class SparseMoe {
   // Returns a bound of the routing's rows.
   int64_t route(ConstTensorView x, Routing& routing, ForwardContext& context) const;
   ConstTensorView row_maxima(ConstTensorView inner, ForwardContext& context) const;
+  // A bias of all experts of this rank as [experts, rows], or empty.
+  ConstTensorView by_expert(const Parameter& bias) const;
 
   int64_t all_experts_;
   IndexRange experts_;  // of this rank
   TensorRank parts_;    // of each expert
   int64_t width_;       // of the rank's part of an expert
   Router router_;
-  bool keeps_order_;                                           // for any split
-  Parameter gate_, bias_;                                      // of the router; fp32, on every rank
-  std::vector<Parameter> gate_up_, down_;                      // by expert of this rank
+  bool keeps_order_;  // for any split
+  GateActivation activation_;
+  Parameter gate_, correction_bias_, logit_bias_;  // of the router; fp32, on every rank
+  std::vector<Parameter> gate_up_, down_;          // by expert of this rank
+  Parameter gate_up_bias_, down_bias_;             // of these, fp32 [experts, rows]; no rows: there is none
   std::vector<const Weight*> gate_up_weights_, down_weights_;  // of these
   mutable Tensor counts_;                                      // int32 [all experts]: forward counts
 };

@@ -41,11 +41,16 @@ struct WeightPiece {
   int64_t local_row = 0;
   FusedTensor fused = {};  // may hold the whole source
   ColumnPadding padding = {};
-  int64_t row_step = 1;     // of `rows` those at rows.begin, rows.begin + row_step, ...
+  int64_t row_step = 1;     // of what becomes local rows, every row_step-th,
   bool transposed = false;  // the rectangle's columns are local rows
+  int64_t row_offset =
+      0;  // from this one on: pieces that take turns need the same rectangle, which is read once
 
-  int64_t used_rows() const { return (rows.size() + row_step - 1) / row_step; }
-  int64_t elements() const { return used_rows() * columns.size(); }
+  IndexRange local_rows() const { return transposed ? columns : rows; }
+  IndexRange local_columns() const { return transposed ? rows : columns; }
+  int64_t elements() const {
+    return (local_rows().size() - row_offset + row_step - 1) / row_step * local_columns().size();
+  }
 };
 
 enum class WeightRole : uint8_t {

@@ -5,6 +5,7 @@
 #include <runtime/checkpoint/safetensors.hpp>
 
 #include <algorithm>
+#include <tuple>
 
 namespace maniple {
 
@@ -30,7 +31,8 @@ StoredMatrix matrix_of(const TensorInfo& tensor) {
   if (tensor.byte_size == 0) return {0, 0, std::max<uint64_t>(item, 1)};
   if (item == 0) return {1, static_cast<int64_t>(tensor.byte_size), 1};
   const auto elements = static_cast<int64_t>(tensor.byte_size / item);
-  const int64_t columns = tensor.shape.size() > 1 ? tensor.shape.back() : 1;
+  int64_t columns = 1;
+  for (size_t d = tensor.shape.size() > 2 ? 2 : 1; d < tensor.shape.size(); ++d) columns *= tensor.shape[d];
   return {elements / columns, columns, item};
 }
 
@@ -48,8 +50,11 @@ std::vector<Extent> whole_extent(const TensorInfo& tensor, uint32_t file, uint64
 std::vector<Extent> extents_of(const TensorInfo& tensor, const PackedTensor& packed, uint32_t file,
                                uint64_t file_size, const std::string& where) {
   const StoredMatrix matrix = matrix_of(tensor);
-  const auto [chunk_rows, chunk_columns] = std::pair(packed.chunk_rows, packed.chunk_columns);
+  auto [chunk_rows, chunk_columns] = std::pair(packed.chunk_rows, packed.chunk_columns);
   if (matrix.rows == 0 && packed.offsets.empty()) return {};
+  // Earlier versions cut a tensor of four dimensions into other rows, and none of them into chunks.
+  if (packed.offsets.size() == 1 && tensor.shape.size() > 3)
+    std::tie(chunk_rows, chunk_columns) = std::tie(matrix.rows, matrix.columns);
   const bool fits =
       chunk_rows >= 1 && chunk_rows <= matrix.rows && chunk_columns >= 1 && chunk_columns <= matrix.columns;
   const int64_t down = fits ? parts_of(matrix.rows, chunk_rows) : 0,

@@ -5,8 +5,8 @@
 
 namespace maniple {
 
-// A tensor as its layouts see it: the product of all dimensions but the last, and that one; a type of unknown item size: one row of
-// bytes. An empty tensor has neither rows nor columns.
+// A tensor as its layouts see it: a row for each element of its first dimension, of three and more for each of the first two; a type
+// of unknown item size: one row of bytes. An empty tensor has neither rows nor columns.
 struct StoredMatrix {
   int64_t rows = 0, columns = 0;
   uint64_t item_bytes = 1;

@@ -31,17 +31,18 @@ inline void fill(const Parameters& parameters, const Sources& sources, Ops& ops,
       const SourceTensor& source = sources.at((fused ? piece.fused.source : piece.source).tensor());
       const int64_t first_row = fused ? piece.fused.first_row : 0;
       std::vector<float> raw;
-      for (int64_t row = piece.rows.begin; row < piece.rows.end; ++row)
-        for (int64_t column = piece.columns.begin; column < piece.columns.end; ++column) {
-          raw.push_back(source(first_row + row, column));
-          if ((column + 1) % piece.padding.run == 0)
+      int64_t rows = 0;
+      const IndexRange local_rows = piece.local_rows(), local_columns = piece.local_columns();
+      for (int64_t i = local_rows.begin + piece.row_offset; i < local_rows.end; i += piece.row_step, ++rows)
+        for (int64_t j = local_columns.begin; j < local_columns.end; ++j) {
+          raw.push_back(piece.transposed ? source(first_row + j, i) : source(first_row + i, j));
+          if ((j + 1) % piece.padding.run == 0)
             raw.resize(raw.size() + static_cast<size_t>(piece.padding.padded - piece.padding.run));
         }
       if (raw.empty()) continue;
       if (matrix)
         ops.pack(parameter->matrix, piece.local_row,
-                 {view_of(raw.data(), DType::fp32,
-                          {piece.rows.size(), piece.padding.local(piece.columns.size())})});
+                 {view_of(raw.data(), DType::fp32, {rows, piece.padding.local(local_columns.size())})});
       else
         std::copy(raw.begin(), raw.end(), parameter->vector.view().as<float>() + piece.local_row);
     }

@@ -23,6 +23,8 @@ struct Case {
   ExpertNames names = ExpertNames::qwen;
 };
 
+constexpr GateActivation gate{.limit = 1.5F, .alpha = 1.702F};  // clamps every tenth number or so
+
 ModelConfig config_of(const Case& shape) {
   ModelConfig config;
   config.hidden_size = shape.hidden;
@@ -30,7 +32,9 @@ ModelConfig config_of(const Case& shape) {
   config.experts = {.count = shape.experts,
                     .width = shape.width,
                     .router = {.per_token = shape.per_token, .normalise = shape.normalise},
-                    .names = shape.names};
+                    .names = shape.names,
+                    .transposed = shape.names.interleaved};
+  if (shape.names.biased) config.gate = gate;
   return config;
 }
 
@@ -41,8 +45,37 @@ float stored(int64_t expert, int part, int64_t row, int64_t column) {
   return rounded(DType::bf16, 0.3F * uniform(seed, index));
 }
 float stored_router(int64_t row, int64_t column) { return stored(1000, 0, row, column); }
+float stored_bias(int64_t expert, int part, int64_t row) { return 2 * stored(expert, 3 + part, row, 0); }
+float stored_router_bias(int64_t row) { return stored(1000, 1, row, 0); }
 
+// Of experts whose rows of gate and up take turns, as matrices [outputs, inputs] or the other way round.
+Sources interleaved_sources(const Case& shape, const std::string& layer, bool transposed) {
+  const std::string block = layer + ".mlp", experts = block + ".experts.";
+  const int64_t inner = shape.width, hidden = shape.hidden;
+  const auto stacked = [transposed](int64_t outputs, int64_t inputs, auto value) {
+    return [=](int64_t row, int64_t column) {
+      const int64_t height = transposed ? inputs : outputs, e = row / height, down = row % height;
+      return transposed ? value(e, column, down) : value(e, down, column);
+    };
+  };
+  return {
+      {block + ".router.weight", stored_router},
+      {block + ".router.bias", [](int64_t row, int64_t) { return stored_router_bias(row); }},
+      {experts + "gate_up_proj", stacked(2 * inner, hidden,
+                                         [](int64_t e, int64_t output, int64_t input) {
+                                           return stored(e, static_cast<int>(output % 2), output / 2, input);
+                                         })},
+      {experts + "down_proj",
+       stacked(hidden, inner,
+               [](int64_t e, int64_t output, int64_t input) { return stored(e, 2, output, input); })},
+      {experts + "gate_up_proj_bias",
+       [](int64_t e, int64_t output) { return stored_bias(e, static_cast<int>(output % 2), output / 2); }},
+      {experts + "down_proj_bias", [](int64_t e, int64_t output) { return stored_bias(e, 2, output); }}};
+}
+
+// fused: interleaved experts as published codes lie, [outputs, inputs].
 Sources sources_of(const Case& shape, const std::string& layer, bool fused) {
+  if (shape.names.interleaved) return interleaved_sources(shape, layer, !fused);
   Sources sources;
   const bool mixtral = shape.names == ExpertNames::mixtral;
   const std::string block = layer + (mixtral && !fused ? ".block_sparse_moe" : ".mlp");
@@ -79,7 +112,8 @@ struct Outcome {
 
 Outcome run(const Case& shape, int tensor, int expert, BackendKind kind, DType dtype, int64_t tokens,
             bool fused = false) {
-  const ModelConfig config = config_of(shape);
+  ModelConfig config = config_of(shape);
+  config.experts.transposed &= !fused;
   std::vector<Outcome> outcomes(static_cast<size_t>(tensor));
   run_ranks(tensor, [&](World& world) {
     RankPlan plan;
@@ -120,7 +154,7 @@ std::vector<Choice> choose(const Case& shape, const std::vector<double>& x, doub
   std::vector<std::pair<double, int64_t>> logits;  // negative
   double largest = -INFINITY, total = 0, sum = 0;
   for (int64_t e = 0; e < shape.experts; ++e) {
-    double logit = 0;
+    double logit = shape.names.biased ? stored_router_bias(e) : 0;
     for (int64_t i = 0; i < shape.hidden; ++i) logit += x[static_cast<size_t>(i)] * stored_router(e, i);
     logits.emplace_back(-logit, e);
     largest = std::max(largest, logit);
@@ -146,13 +180,15 @@ std::vector<double> expert_output(const Case& shape, int64_t expert, const std::
                                   Round round) {
   std::vector<double> inner, y;
   const auto product = [&](int part, int64_t row, const std::vector<double>& by) {
-    double sum = 0;
+    double sum = shape.names.biased ? stored_bias(expert, part, row) : 0;
     for (size_t i = 0; i < by.size(); ++i) sum += by[i] * stored(expert, part, row, static_cast<int64_t>(i));
     return round(sum);
   };
   for (int64_t row = 0; row < shape.width; ++row) {
-    const double gate = product(0, row, x);
-    inner.push_back(round(round(gate / (1 + std::exp(-gate))) * product(1, row, x)));
+    const double limit = shape.names.biased ? double{gate.limit} : INFINITY,
+                 alpha = shape.names.biased ? double{gate.alpha} : 1, g = std::min(product(0, row, x), limit),
+                 u = std::clamp(product(1, row, x), -limit, limit);
+    inner.push_back(round(round(g / (1 + std::exp(-alpha * g))) * (shape.names.biased ? round(u + 1) : u)));
   }
   for (int64_t row = 0; row < shape.hidden; ++row) y.push_back(product(2, row, inner));
   return y;
@@ -183,7 +219,9 @@ const Case cases[] = {{64, 8, 2, 48, true},
                       {40, 12, 5, 24, false},
                       {64, 32, 4, 72, true},
                       {33, 5, 5, 40, false},
-                      {48, 8, 2, 112, true, ExpertNames::mixtral}};
+                      {48, 8, 2, 112, true, ExpertNames::mixtral},
+                      {40, 8, 3, 56, true, ExpertNames::gpt_oss},
+                      {33, 12, 4, 20, true, ExpertNames::gpt_oss}};
 
 TEST(SparseMoe, AgreesWithDoublePrecisionOnEverySplit) {
   constexpr int64_t tokens = 19;

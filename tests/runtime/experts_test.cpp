@@ -62,7 +62,8 @@ TEST(Experts, GiveGoldenTokensOnEveryGridInFp32) {
                                                                   {"tiny-minimax-m2", BackendKind::cpu},
                                                                   {"tiny-minimax-m2", BackendKind::reference},
                                                                   {"tiny-qwen2-moe", BackendKind::cpu},
-                                                                  {"tiny-qwen2-moe", BackendKind::reference}};
+                                                                  {"tiny-qwen2-moe", BackendKind::reference},
+                                                                  {"tiny-gpt-oss", BackendKind::reference}};
   for (const auto& [subject, drawn] : testing::each_value(subjects, grids)) {
     const auto& [name, kind] = subject;
     const bool six_heads = name == "tiny-hy3" || name == "tiny-minimax-m2";

@@ -292,7 +292,8 @@ std::vector<CudaSubject> cuda_subjects() {
                                         "tiny-qwen2-moe",
                                         "tiny-deepseek-v2-lite",
                                         "tiny-deepseek-v3",
-                                        "tiny-glm4-moe-lite"};
+                                        "tiny-glm4-moe-lite",
+                                        "tiny-gpt-oss"};
   std::vector<CudaSubject> subjects;
   for (const std::string& model : models) subjects.push_back({model, false});
   // The emulation is slow: each model in one of the types, and the largest on one day of four.
@@ -327,7 +328,8 @@ INSTANTIATE_TEST_SUITE_P(Models, GoldenLogits,
                          ::testing::Values("tiny-qwen3", "tiny-qwen3-kv1", "tiny-llama3", "tiny-qwen2",
                                            "tiny-mistral", "shakespeare", "tiny-qwen3-moe", "tiny-mixtral",
                                            "tiny-glm4-moe", "tiny-hy3", "tiny-minimax-m2", "tiny-qwen2-moe",
-                                           "tiny-deepseek-v2-lite", "tiny-deepseek-v3", "tiny-glm4-moe-lite"),
+                                           "tiny-deepseek-v2-lite", "tiny-deepseek-v3", "tiny-glm4-moe-lite",
+                                           "tiny-gpt-oss"),
                          [](const auto& param) { return identifier(param.param); });
 
 }  // namespace

@@ -93,36 +93,49 @@ uint64_t find_base(const Hdf5Calls& hdf5, hid_t file, const fs::path& path, uint
   fail(ExitCode::fault, "{}: the HDF5 library does not tell where it writes", path.string());
 }
 
-// Calls action(number, first element) for each chunk.
-void for_each_chunk(const StoredMatrix& matrix, const PackedTensor& packed, auto action) {
-  size_t number = 0;
-  for (int64_t row = 0; row < matrix.rows; row += packed.chunk_rows)
-    for (int64_t column = 0; column < matrix.columns; column += packed.chunk_columns)
-      action(number++, std::array<hsize_t, 2>{static_cast<hsize_t>(row), static_cast<hsize_t>(column)});
+bool is_chunked(const PackedTensor& packed) { return packed.offsets.size() > 1; }
+
+// Tensors of three dimensions and more have chunks of whole elements of the first.
+std::vector<hsize_t> shape_of_chunk(const TensorInfo& tensor, const PackedTensor& packed) {
+  if (tensor.shape.size() <= 2)
+    return {static_cast<hsize_t>(packed.chunk_rows), static_cast<hsize_t>(packed.chunk_columns)};
+  std::vector<hsize_t> shape(tensor.shape.begin(), tensor.shape.end());
+  shape[0] = static_cast<hsize_t>(packed.chunk_rows) / shape[1];
+  return shape;
 }
 
-bool is_chunked(const StoredMatrix& matrix, const PackedTensor& packed) {
-  return packed.chunk_rows < matrix.rows || packed.chunk_columns < matrix.columns;
+// Calls action(number, place of the first element) for each chunk.
+void for_each_chunk(const TensorInfo& tensor, const PackedTensor& packed, auto action) {
+  const StoredMatrix matrix = matrix_of(tensor);
+  for (size_t i = 0, row = 0, column = 0; i < packed.offsets.size(); ++i) {
+    std::vector<hsize_t> place{row, column};
+    if (tensor.shape.size() > 2) {
+      place.assign(tensor.shape.size(), 0);
+      place[0] = row / static_cast<hsize_t>(tensor.shape[1]);
+    }
+    action(i, place);
+    column += static_cast<size_t>(packed.chunk_columns);
+    if (column < static_cast<size_t>(matrix.columns)) continue;
+    column = 0;
+    row += static_cast<size_t>(packed.chunk_rows);
+  }
 }
 
 void make_tensor(const Hdf5Calls& hdf5, hid_t file, const TensorToPack& tensor, PackedTensor& packed,
                  uint64_t base) {
   const TensorInfo& info = tensor.stored.info;
-  const StoredMatrix matrix = matrix_of(info);
   const std::optional<Hdf5Handle> number = number_type(hdf5, info.stored_type);
   std::vector<hsize_t> dimensions(info.shape.begin(), info.shape.end());
   if (!number || dimensions.size() > H5S_MAX_RANK) dimensions = {info.byte_size};
-  const std::array<hsize_t, 2> chunk{static_cast<hsize_t>(packed.chunk_rows),
-                                     static_cast<hsize_t>(packed.chunk_columns)};
-  const bool chunked = is_chunked(matrix, packed);
-  const Hdf5Handle dataset =
-      make_dataset(hdf5, file, tensor.link,
-                   number && dimensions.size() == info.shape.size() ? number->get() : H5T_STD_U8LE,
-                   dimensions, chunked ? std::span<const hsize_t>(chunk) : std::span<const hsize_t>());
+  const bool chunked = is_chunked(packed);
+  const std::vector<hsize_t> chunk = chunked ? shape_of_chunk(info, packed) : std::vector<hsize_t>();
+  const Hdf5Handle dataset = make_dataset(
+      hdf5, file, tensor.link,
+      number && dimensions.size() == info.shape.size() ? number->get() : H5T_STD_U8LE, dimensions, chunk);
   hdf5.write_attribute(dataset.get(), "name", tensor.name);
   hdf5.write_attribute(dataset.get(), "dtype", info.stored_type);
   if (!number) hdf5.write_attribute(dataset.get(), "shape", fmt::format("[{}]", fmt::join(info.shape, ", ")));
-  for_each_chunk(matrix, packed, [&](size_t i, const std::array<hsize_t, 2>& begin) {
+  for_each_chunk(info, packed, [&](size_t i, std::span<const hsize_t> begin) {
     packed.offsets[i] = static_cast<int64_t>(chunked ? chunk_address(hdf5, dataset.get(), begin) + base
                                                      : H5Dget_offset(dataset.get()));
   });
@@ -195,16 +208,16 @@ std::vector<std::string> differences_of_structure(const fs::path& path, const Pa
     for (const auto& stored : packed_file.tensors) {
       const std::string& tensor = stored.first;
       const PackedTensor& packed = stored.second;
-      const StoredMatrix matrix = matrix_of(tensors.at(name).at(tensor).info);
       const std::string listed = link_of(name, tensor, true), unlisted = link_of(name, tensor, false);
       const bool in_unlisted =
           H5Lexists(file.get(), "unlisted", H5P_DEFAULT) > 0 &&
           H5Lexists(file.get(), unlisted.substr(0, unlisted.rfind('/')).c_str(), H5P_DEFAULT) > 0 &&
           H5Lexists(file.get(), unlisted.c_str(), H5P_DEFAULT) > 0;
       const Hdf5Handle dataset = open(in_unlisted ? unlisted : listed);
-      for_each_chunk(matrix, packed, [&](size_t i, const std::array<hsize_t, 2>& begin) {
+      const TensorInfo& info = tensors.at(name).at(tensor).info;
+      for_each_chunk(info, packed, [&](size_t i, std::span<const hsize_t> begin) {
         const auto indexed = static_cast<uint64_t>(packed.offsets[i]);
-        const bool chunked = is_chunked(matrix, packed);
+        const bool chunked = is_chunked(packed);
         uint64_t there = chunked ? chunk_address(hdf5, dataset.get(), begin) : H5Dget_offset(dataset.get());
         if (chunked && (indexed - there == 0 || indexed - there == user_block)) {
           bases.insert(indexed - there);

@@ -53,6 +53,8 @@ Axes axes_of(const ModelConfig& config, const WeightIndex& index, int shards) {
 PackedTensor cut(const TensorInfo& tensor, Axis axis, int shards) {
   const StoredMatrix matrix = matrix_of(tensor);
   PackedTensor packed{matrix.rows, matrix.columns, {}, {}};
+  if (tensor.shape.size() > 2 && axis != Axis::none)  // whole experts
+    packed.chunk_rows = (tensor.shape[0] + shards - 1) / shards * tensor.shape[1];
   if (tensor.shape.size() == 2 && axis == Axis::rows) packed.chunk_rows = (matrix.rows + shards - 1) / shards;
   if (tensor.shape.size() == 2 && axis == Axis::columns)
     packed.chunk_columns = (matrix.columns + shards - 1) / shards;

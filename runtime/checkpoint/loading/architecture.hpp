@@ -72,6 +72,9 @@ struct Architecture {
   std::string_view qkv_flag = "attention_bias";
   bool default_qkv_flag = false;
   const LatentDefaults* latent = nullptr;
+  RotaryConfig rotary = {};  // where config.json says nothing of it; its theta is that of the defaults
+  GateActivation gate = {};  // where it clamps, swiglu_limit and swiglu_alpha are read
+  bool sinks = false;
 };
 
 // Sets what latent attention has in place of heads. After set_sizes; before rotary_of.

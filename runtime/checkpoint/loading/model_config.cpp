@@ -27,6 +27,7 @@ constexpr Defaults qwen2_moe{151936, 2048, 5632, 24, 16, 16, 0, 32768, 1e-6, 1e4
 constexpr Defaults glm4_moe{151552, 4096, 10944, 46, 96, 8, 0, 131072, 1e-5, 1e4, 0};
 constexpr Defaults minimax_m2{200064, 3072, 1536, 62, 48, 8, 128, 196608, 1e-6, 5e6, 0, 200020};
 constexpr Defaults hy_v3{120832, 4096, 13312, 80, 64, 8, 128, 131072, 1e-5, 11158840, 0};
+constexpr Defaults gpt_oss{201088, 2880, 2880, 36, 64, 8, 64, 131072, 1e-5, 150000, 128};
 constexpr Defaults deepseek_v3{129280, 7168, 18432, 61, 128, 0, 0, 4096, 1e-6, 1e4, 0, 1};
 constexpr Defaults deepseek_v32{129280, 7168, 18432, 61, 128, 0, 0, 163840, 1e-6, 1e4, 0, 1};
 constexpr Defaults deepseek_v2{102400, 4096, 11008, 32, 32, 0, 0, 2048, 1e-6, 1e4, 0, 2};
@@ -74,6 +75,15 @@ constexpr ExpertFields minimax{.names = ExpertNames::minimax,
                                .normalise = "",
                                .default_normalise = true,
                                .scoring = RouterScoring::sigmoid,
+                               .dense = DenseLayers::none};
+constexpr ExpertFields gpt_oss{.names = ExpertNames::gpt_oss,
+                               .count = "num_local_experts",
+                               .default_count = 128,
+                               .default_per_token = 4,
+                               .width = "intermediate_size",
+                               .default_width = 2880,
+                               .normalise = "",
+                               .default_normalise = true,
                                .dense = DenseLayers::none};
 constexpr ExpertFields deepseek_v3{.names = ExpertNames::glm,
                                    .count = "n_routed_experts",
@@ -135,6 +145,10 @@ constexpr ExpertFields deepseek_v2{.names = ExpertNames::deepseek_v2,
 
 using enum Bias;
 
+constexpr RotaryConfig gpt_oss_rotary{
+    .type = RotaryType::yarn, .factor = 32, .original_max_position_embeddings = 4096, .truncate = false};
+constexpr GateActivation gpt_oss_gate{.limit = 7, .alpha = 1.702F};
+
 constexpr Architecture architectures[] = {
     {"Qwen3ForCausalLM", by_flag, by_flag, never, HeadNorm::each, Windows::last_if_flagged, defaults::qwen3},
     {"LlamaForCausalLM", by_flag, by_flag, by_flag, HeadNorm::none, Windows::none, defaults::llama},
@@ -163,6 +177,8 @@ constexpr Architecture architectures[] = {
      defaults::glm4_moe_lite, &experts::glm4_lite, 1, "attention_bias", false, &latent::glm4_lite},
     {"HYV3ForCausalLM", by_flag, by_flag, never, HeadNorm::each, Windows::none, defaults::hy_v3,
      &experts::hunyuan},
+    {"GptOssForCausalLM", by_flag, by_flag, never, HeadNorm::none, Windows::even, defaults::gpt_oss,
+     &experts::gpt_oss, 1, "attention_bias", true, nullptr, gpt_oss_rotary, gpt_oss_gate, true},
 };
 
 // Settings of related models, and the value that leaves the arithmetic as the decoder computes it.
@@ -187,6 +203,7 @@ constexpr Neutral neutrals[] = {
     {"query_pre_attn_scalar", {}},
     {"attention_chunk_size", {}},
     {"clip_qkv", {}},
+    {"swiglu_limit", {}},
     {"logit_scale", 1},
     {"logits_scaling", 1},
     {"residual_multiplier", 1},
@@ -204,7 +221,8 @@ bool reads(const Architecture& architecture, std::string_view name) {
   const ExpertFields* experts = architecture.experts;
   const bool is_count = name == "num_experts" || name == "num_local_experts";  // both mean the same
   return (experts && (is_count || name == experts->count || name == experts->shared)) ||
-         (architecture.partial_rotary != 1 && name == "partial_rotary_factor");
+         (architecture.partial_rotary != 1 && name == "partial_rotary_factor") ||
+         (architecture.gate.limit != 0 && name == "swiglu_limit");
 }
 
 const Architecture& architecture_of(const JsonFields& fields) {
@@ -226,13 +244,22 @@ bool bias_of(Bias bias, const JsonFields& fields, std::string_view flag, bool ot
 
 void set_biases(ModelConfig& config, const Architecture& architecture, const JsonFields& fields) {
   config.qkv_bias = bias_of(architecture.qkv, fields, architecture.qkv_flag, architecture.default_qkv_flag);
-  config.o_bias = bias_of(architecture.output, fields, "attention_bias");
+  const bool by_default = architecture.qkv_flag == "attention_bias" && architecture.default_qkv_flag;
+  config.o_bias = bias_of(architecture.output, fields, "attention_bias", by_default);
   config.mlp_bias = bias_of(architecture.mlp, fields, "mlp_bias");
   // Implementations disagree on such a flag: some apply it, some ignore it.
   if (fields.boolean_or("attention_bias", false) && !config.qkv_bias)
     fields.refuse("attention_bias", "false for this architecture");
   if (fields.boolean_or("mlp_bias", false) && !config.mlp_bias)
     fields.refuse("mlp_bias", "false for this architecture");
+}
+
+GateActivation gate_of(const Architecture& architecture, const JsonFields& fields) {
+  GateActivation gate = architecture.gate;
+  if (gate.limit == 0) return gate;
+  gate.limit = static_cast<float>(fields.number_or("swiglu_limit", double{gate.limit}, 1e-6, 1e6));
+  gate.alpha = static_cast<float>(fields.number_or("swiglu_alpha", double{gate.alpha}, 1e-6, 1e6));
+  return gate;
 }
 
 void set_sizes(ModelConfig& config, const Defaults& defaults, const JsonFields& fields) {
@@ -367,15 +394,18 @@ ModelConfig parse_model_config(std::string_view text, std::string_view where) {
   else
     set_heads(config, architecture.defaults, fields);
   set_windows(config, architecture, fields);
+  config.sinks = architecture.sinks;
   set_biases(config, architecture, fields);
   config.qk_norm = architecture.norm == HeadNorm::each ||
                    (architecture.norm == HeadNorm::by_flag && fields.boolean_or("use_qk_norm", false));
   config.whole_qk_norm = architecture.norm == HeadNorm::whole;
+  config.gate = gate_of(architecture, fields);
   set_layers(config, architecture, fields);
   config.rotaries = {rotary_of(architecture, config, fields)};
   config.tie_word_embeddings = fields.boolean_or("tie_word_embeddings", false);
   config.dtype = dtype_of(fields);
   config.quantization = quantization_of(text, where);
+  config.experts.transposed = config.experts.names.interleaved && config.quantization.empty();
   config.activation_group = scheme_of(config)->activation_group();
   config.prediction_layers = fields.integer_or("num_nextn_predict_layers", 0, 0, 1 << 10);
   config.eos_token_ids = fields.token_ids("eos_token_id");

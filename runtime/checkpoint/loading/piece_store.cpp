@@ -8,15 +8,16 @@ namespace maniple {
 void store_rows(Ops& ops, Parameter& parameter, const WeightPiece& piece, int64_t row, RawRows raw) {
   DecodedRows chosen;
   int64_t before = row - piece.rows.begin;
-  if (piece.row_step > 1) {
-    const int64_t skipped = (piece.row_step - before % piece.row_step) % piece.row_step;
+  if (piece.transposed) {
+    raw.values = transposed(raw.values, piece.row_offset, piece.row_step, chosen.values);
+  } else if (const int64_t step = piece.row_step; step > 1) {
+    const int64_t skipped = ((piece.row_offset - before) % step + step) % step;
     if (skipped >= raw.values.shape[0]) return;
-    raw = every_row(raw, skipped, piece.row_step, chosen);
-    before = (before + skipped) / piece.row_step;
+    raw = every_row(raw, skipped, step, chosen);
+    before = (before + skipped) / step;
   }
   if (parameter.spec.role == WeightRole::matrix) {
-    std::vector<std::byte> turned, padded;
-    if (piece.transposed) raw.values = transposed(raw.values, turned);
+    std::vector<std::byte> padded;
     raw.values = padded_columns(raw.values, piece.padding, padded);
     return ops.pack(parameter.matrix, piece.local_row + before, raw);
   }

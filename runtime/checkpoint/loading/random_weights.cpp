@@ -13,11 +13,15 @@ namespace {
 class UniformMatrix {
  public:
   UniformMatrix(uint64_t seed, const WeightPiece& piece)
-      : piece_(piece), width_(piece.source_shape[1]), name_(seed) {
+      : piece_(piece), width_(piece.source_shape[piece.source_shape.rank() - 1]), name_(seed) {
     for (const char c : piece.source.tensor()) name_ = split_mix(name_ ^ static_cast<unsigned char>(c));
   }
-  // Of variance 1 / width.
-  float spread() const { return std::sqrt(3.0F / static_cast<float>(width_)); }
+  // Of variance 1 / inputs.
+  float spread() const {
+    const bool by_inputs = piece_.transposed && piece_.source_shape.rank() == 3;
+    const int64_t inputs = by_inputs ? piece_.source_shape[1] : width_;
+    return std::sqrt(3.0F / static_cast<float>(inputs));
+  }
 
   // write(value): by rows, then columns of the piece.
   void for_each(IndexRange rows, const auto& write) const {
@@ -34,13 +38,15 @@ class UniformMatrix {
   uint64_t name_;
 };
 
-RawRows floats(const WeightPiece& piece, uint64_t seed, IndexRange rows, DecodedRows& memory) {
+RawRows floats(bool is_vector, const WeightPiece& piece, uint64_t seed, IndexRange rows,
+               DecodedRows& memory) {
   const int64_t width = piece.columns.size();
   memory.values.resize(static_cast<size_t>(rows.size() * width) * sizeof(BFloat16));
   auto* values = reinterpret_cast<BFloat16*>(memory.values.data());
   const ConstTensorView view = view_of(values, DType::bf16, {rows.size(), width});
-  if (piece.source_shape.rank() == 1) {
-    std::fill_n(values, rows.size(), BFloat16(piece.source.part == "bias" ? 0.0F : 1.0F));
+  if (is_vector) {
+    const bool is_bias = piece.source.part == "bias" || piece.source_shape.rank() == 2;
+    std::fill_n(values, rows.size() * width, BFloat16(is_bias ? 0.0F : 1.0F));
     return {view, {}, {}};
   }
   const UniformMatrix matrix(seed, piece);
@@ -88,9 +94,9 @@ void fill_with_random(Model& model, Ops& ops, const QuantScheme& scheme, uint64_
       const int64_t step = rows_at_once(piece);
       for (int64_t row = piece.rows.begin; row < piece.rows.end; row += step) {
         const IndexRange rows{row, std::min(row + step, piece.rows.end)};
-        store_rows(
-            ops, *parameter, piece, row,
-            dense ? floats(piece, seed, rows, memory) : codes(parameter->matrix, piece, seed, rows, memory));
+        store_rows(ops, *parameter, piece, row,
+                   dense ? floats(parameter->spec.role == WeightRole::vector, piece, seed, rows, memory)
+                         : codes(parameter->matrix, piece, seed, rows, memory));
         ++blocks;
       }
     }

@@ -12,8 +12,8 @@ ConstTensorView padded_columns(ConstTensorView rows, const ColumnPadding& paddin
                                std::vector<std::byte>& memory);
 // Rows first, first + step, ...
 RawRows every_row(const RawRows& raw, int64_t first, int64_t step, DecodedRows& memory);
-// [columns, rows] of numbers.
-ConstTensorView transposed(ConstTensorView rows, std::vector<std::byte>& memory);
+// Columns first, first + step, ... of numbers, as rows.
+ConstTensorView transposed(ConstTensorView rows, int64_t first, int64_t step, std::vector<std::byte>& memory);
 // The numbers that codes stand for, in fp32; numbers stay as they are. first_column: that of raw in the module's matrix.
 RawRows numbers_of(const RawRows& raw, const ModuleQuantization& quantization, int64_t first_column,
                    std::vector<std::byte>& memory);

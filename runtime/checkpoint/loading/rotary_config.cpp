@@ -81,7 +81,7 @@ int64_t rotary_width(const Architecture& architecture, int64_t head_dim, const J
 
 RotaryConfig rotary_of(const Architecture& architecture, const ModelConfig& config,
                        const JsonFields& fields) {
-  RotaryConfig plain;
+  RotaryConfig plain = architecture.rotary;
   const bool theta_given = fields.find("rope_theta") != nullptr;
   plain.theta = fields.number_or("rope_theta", architecture.defaults.rope_theta, 1.0, largest_theta);
   std::optional<RotaryConfig> found;

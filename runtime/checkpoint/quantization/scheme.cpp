@@ -112,7 +112,16 @@ std::unique_ptr<const StoredWeight> stored_weight(const QuantScheme& scheme, con
     return dense_weight(piece.source.tensor(), piece.source_shape);
   if (spec.decoded && !is_packed(piece.source.module, index))
     return dense_weight(piece.source.tensor(), piece.source_shape);
-  if (part.empty()) return scheme.fused_experts(piece.source.module, piece.source_shape);
+  if (part.empty()) {
+    std::unique_ptr<const StoredWeight> fused = scheme.fused_experts(piece.source.module, piece.source_shape);
+    if (piece.transposed && fused->quantization().format != WeightFormat::dense)
+      throw Error(ExitCode::input,
+                  fmt::format("{} is stored inputs by outputs, and cannot be quantised while it is loaded",
+                              piece.source.module),
+                  "inputs that share a scale lie apart there",
+                  "load it as it is, or use a checkpoint of this model that is quantised");
+    return fused;
+  }
   return scheme.of(piece.source.module, piece.source_shape, index);
 }
 

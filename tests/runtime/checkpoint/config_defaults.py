@@ -7,12 +7,12 @@ import re
 import sys
 from pathlib import Path
 
-from transformers import (DeepseekV2Config, DeepseekV3Config, Glm4MoeConfig, Glm4MoeLiteConfig, HYV3Config, LlamaConfig, MiniMaxM2Config, MistralConfig,
+from transformers import (DeepseekV2Config, DeepseekV3Config, Glm4MoeConfig, Glm4MoeLiteConfig, GptOssConfig, HYV3Config, LlamaConfig, MiniMaxM2Config, MistralConfig,
                           MixtralConfig, Qwen2Config, Qwen2MoeConfig, Qwen3Config, Qwen3MoeConfig)
 
 CLASSES = {"qwen3": Qwen3Config, "qwen2": Qwen2Config, "qwen3_moe": Qwen3MoeConfig, "llama": LlamaConfig, "mistral": MistralConfig,
            "mixtral": MixtralConfig, "qwen2_moe": Qwen2MoeConfig, "glm4_moe": Glm4MoeConfig, "minimax_m2": MiniMaxM2Config, "hy_v3": HYV3Config,
-           "deepseek_v2": DeepseekV2Config, "deepseek_v3": DeepseekV3Config, "glm4_moe_lite": Glm4MoeLiteConfig}
+           "deepseek_v2": DeepseekV2Config, "deepseek_v3": DeepseekV3Config, "glm4_moe_lite": Glm4MoeLiteConfig, "gpt_oss": GptOssConfig}
 LATENT = ("deepseek_v2", "deepseek_v3", "glm4_moe_lite")
 FIELDS = ["vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
           "max_position_embeddings", "rms_norm_eps", "rope_theta", "sliding_window", "eos_token_id"]

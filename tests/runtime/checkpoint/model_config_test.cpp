@@ -336,6 +336,37 @@ TEST(ModelConfig, ReadsTheFieldsOfYarn) {
   EXPECT_FALSE(rotary.truncate);
 }
 
+TEST(ModelConfig, ReadsGptOss) {
+  const ModelConfig tiny = read_model_config(model_directory("tiny-gpt-oss"));
+  EXPECT_EQ(tiny.gate, (GateActivation{.limit = 7, .alpha = 1.702F}));
+  EXPECT_TRUE(tiny.sinks && tiny.qkv_bias && tiny.o_bias && tiny.experts.transposed);
+  EXPECT_TRUE(tiny.experts.router.normalise);
+  EXPECT_EQ(tiny.experts.names, ExpertNames::gpt_oss);
+  for (size_t layer = 0; layer < 4; ++layer) EXPECT_EQ(tiny.layers[layer].window, layer % 2 == 0 ? 24 : 0);
+  const ModelConfig absent =
+      parse(json::parse(R"({"architectures": ["GptOssForCausalLM"], "num_hidden_layers": 3})"));
+  EXPECT_EQ(absent.rotaries[0], (RotaryConfig{.type = RotaryType::yarn,
+                                              .theta = 150000,
+                                              .factor = 32,
+                                              .original_max_position_embeddings = 4096,
+                                              .truncate = false}));
+  EXPECT_EQ(absent.layers[2].window, 128);
+  EXPECT_EQ(absent.layers[1].window, 0);
+  EXPECT_TRUE(absent.o_bias);
+  EXPECT_EQ(experts_text(absent), "128, 4 a token");
+  const ModelConfig other = parse(patched(
+      "tiny-gpt-oss",
+      R"({"swiglu_limit": 5, "swiglu_alpha": 1.5, "attention_bias": false, "layer_types": ["full_attention",
+"sliding_attention", "full_attention", "full_attention"], "rope_parameters": {"rope_type": "default"}})"));
+  EXPECT_EQ(other.gate, (GateActivation{.limit = 5, .alpha = 1.5F}));
+  EXPECT_FALSE(other.qkv_bias || other.o_bias);
+  EXPECT_EQ(other.layers[0].window, 0);
+  EXPECT_EQ(other.layers[1].window, 24);
+  json without = patched("tiny-gpt-oss", R"({"layer_types": null})");
+  without["sliding_window"] = nullptr;
+  EXPECT_EQ(parse(without).layers[0].window, 0);
+}
+
 TEST(ModelConfig, CountsExpertsByEitherNameAndFillsInDefaults) {
   const auto experts = [](std::string_view patch) { return parse(patched("tiny-qwen3-moe", patch)).experts; };
   EXPECT_EQ(experts(R"({"num_experts": 8})").count, 8);
@@ -375,6 +406,9 @@ TEST(ModelConfig, RefusesByNameWhatItCannotCompute) {
       {"tiny-qwen3", R"({"architectures": "Qwen3ForCausalLM"})", "architectures", "[\"Qwen3ForCausalLM\"]"},
       {"tiny-qwen3", R"({"text_config": 1})", "text_config", "not a JSON object"},
       {"tiny-qwen3", R"({"hidden_act": "gelu"})", "hidden_act", "silu"},
+      {"tiny-qwen3", R"({"swiglu_limit": 7.0})", "swiglu_limit", "none"},
+      {"tiny-gpt-oss", R"({"swiglu_limit": 0})", "swiglu_limit", "0"},
+      {"tiny-gpt-oss", R"({"layer_types": ["sliding_attention"]})", "layer_types", "4 layers"},
       {"tiny-qwen3", R"({"rope_parameters": {"rope_type": "su", "factor": 4.0}})",
        "rope_parameters.rope_type", "yarn"},
       {"tiny-qwen3", R"({"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "mscale": 1.0}})",

@@ -46,13 +46,17 @@ std::vector<std::byte> bytes_of(const WeightIndex& index, const StoredBox& box) 
   return bytes;
 }
 
+int64_t columns_of(const WeightPiece& piece) {
+  const int rank = piece.source_shape.rank();
+  return rank > 1 ? piece.source_shape[rank - 1] : 1;
+}
+
 // W of a whole matrix or vector, its columns in the order of the inputs.
 std::vector<float> whole_matrix(const QuantScheme& scheme, const WeightIndex& index, const WeightSpec& spec,
                                 const WeightPiece& piece) {
   const std::unique_ptr<const StoredWeight> stored = stored_weight(scheme, spec, piece, &index);
   const ModuleQuantization& q = stored->quantization();
-  const int64_t rows = piece.source_shape[0],
-                columns = piece.source_shape.rank() > 1 ? piece.source_shape[1] : 1;
+  const int64_t columns = columns_of(piece), rows = piece.source_shape.elements() / columns;
   const Box all{{0, rows}, {0, columns}};
   const std::vector<StoredBox> needs = stored->needs(all);
   std::vector<std::vector<std::byte>> bytes;
@@ -103,18 +107,18 @@ void expect_weights(Model& model, Ops& ops, const QuantScheme& scheme, const Wei
       const std::vector<float> want = whole_matrix(scheme, index, spec, piece);
       const std::vector<int32_t> order = stored_weight(scheme, spec, piece, &index)->quantization().order;
       size_t wrong = 0;
-      for (int64_t row = piece.rows.begin; row < piece.rows.end; row += piece.row_step)
+      for (int64_t row = piece.rows.begin; row < piece.rows.end; ++row)
         for (int64_t column = piece.columns.begin; column < piece.columns.end; ++column) {
-          int64_t local = (row - piece.rows.begin) / piece.row_step,
-                  local_column = column - piece.columns.begin;
+          int64_t local = row - piece.rows.begin, local_column = column - piece.columns.begin;
           if (piece.transposed) std::swap(local, local_column);
-          local += piece.local_row;
+          if (local % piece.row_step != piece.row_offset) continue;
+          local = local / piece.row_step + piece.local_row;
           const int64_t input = order.empty() ? column : order[static_cast<size_t>(column)];
+          const float value = want[static_cast<size_t>(row * columns_of(piece) + input)];
           if (spec.role == WeightRole::vector) {
-            wrong += parameter->vector.view().as<float>()[local] != want[static_cast<size_t>(row)];
+            wrong += parameter->vector.view().as<float>()[local] != value;
             continue;
           }
-          const float value = want[static_cast<size_t>(row * piece.source_shape[1] + input)];
           const float found = got[static_cast<size_t>(local_column * spec.rows + local)];
           wrong += !(std::abs(found - value) <=
                      1e-6F * std::abs(value));  // an input of 1 may be rounded to a code
@@ -201,8 +205,8 @@ void rearrange(Model& model) {
     for (WeightPiece piece : spec.pieces) {
       piece.row_step = 2;
       pieces.push_back(piece);
-      piece.local_row += piece.used_rows();
-      ++piece.rows.begin;
+      piece.local_row += (piece.rows.size() + 1) / 2;
+      piece.row_offset = 1;
       pieces.push_back(piece);
     }
     if (spec.pieces.size() > 1) {
@@ -222,6 +226,49 @@ TEST(QuantisedLoading, RearrangesRowsAndDecodesWhatAMatrixOfNumbersNeeds) {
     for (const int tensor : {1, 2}) {
       SCOPED_TRACE(fmt::format("{} tp {}", name, tensor));
       load_on(1, tensor, model_directory(name), config, *scheme_of(config), 1, rearrange);
+    }
+  }
+}
+
+// A checkpoint of one layer whose experts are stored inputs x outputs in one tensor, gate and up interleaved.
+void write_stacked_experts(int64_t experts, int64_t hidden, int64_t inner, const std::filesystem::path& to) {
+  const auto config = nlohmann::json::parse(fmt::format(
+      R"({{"architectures": ["GptOssForCausalLM"], "num_hidden_layers": 1, "hidden_size": {}, "head_dim": 16,
+"num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 64, "intermediate_size": {}, "num_local_experts": {},
+"num_experts_per_tok": 2}})",
+      hidden, inner, experts));
+  std::ofstream(to / "config.json") << config;
+  const std::unique_ptr<Model> model = make_model(read_model_config(to), {});
+  std::set<std::string> written;
+  std::vector<TensorToWrite> tensors;
+  for (const Parameter* parameter : model->parameters())
+    for (const WeightPiece& piece : parameter->spec.pieces) {
+      const std::string name = piece.source.tensor();
+      if (!written.insert(name).second) continue;
+      std::vector<int64_t> shape;
+      for (int d = 0; d < piece.source_shape.rank(); ++d) shape.push_back(piece.source_shape[d]);
+      std::vector<std::byte> bytes;
+      for (int64_t i = 0; i < piece.source_shape.elements(); ++i) {
+        const BFloat16 value(testing::uniform(tensors.size(), static_cast<uint64_t>(i)));
+        bytes.push_back(static_cast<std::byte>(value.bits & 255));
+        bytes.push_back(static_cast<std::byte>(value.bits >> 8));
+      }
+      tensors.push_back({name, "BF16", shape, std::move(bytes)});
+    }
+  write_safetensors(to / "model.safetensors", tensors);
+}
+
+TEST(QuantisedLoading, TakesExpertsApartThatLieInOneTensorTurnedAround) {
+  const std::vector<std::tuple<int, int, int>> grids{{1, 1, 1}, {1, 2, 1}, {1, 4, 1},
+                                                     {1, 2, 2}, {2, 2, 2}, {1, 4, 2}};
+  for (const auto& [experts, hidden, inner] : {std::tuple{8, 40, 24}, {4, 24, 72}, {12, 56, 13}}) {
+    const TempDirectory directory;
+    write_stacked_experts(experts, hidden, inner, directory.path());
+    const ModelConfig config = read_model_config(directory.path());
+    for (const auto& [data, tensor, expert] : testing::sampled(grids, 3)) {
+      SCOPED_TRACE(
+          fmt::format("{} x {} x {}: dp {} tp {} ep {}", experts, hidden, inner, data, tensor, expert));
+      load_on(data, tensor, directory.path(), config, *scheme_of(config), expert);
     }
   }
 }
