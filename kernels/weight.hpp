@@ -1,7 +1,7 @@
 // A packed weight: Ops::make_weight makes it, Ops::pack fills it, products read it.
 //
 // Dense weights hold elements of an activation type. The others hold codes, a scale for each row and group of columns, and maybe a zero
-// for each of them: W[n, c] = fp32((code - zero) * scale). An activation rule rounds the inputs of a product to codes too:
+// for each of them: W[n, c] = fp32((code - zero) * scale), or the value of a floating-point code * scale. An activation rule rounds the inputs of a product to codes too:
 //   int8   sx = amax / 127 (1 for zeros), xq = round(x / sx) half to even, sum of xq * (code - zero) in int32, * (sx * scale)
 //   fp8    sx = max(amax / 448, 1 / (448 * 512)), or amax / 448 (1 for zeros) by groups, or the given one; xq = e4m3(x / sx)
 //          power_scales: the least power of two that is no less than amax / 448, and none below 2^-126
@@ -16,12 +16,18 @@
 
 namespace maniple {
 
-// What an element of W is stored as: a number of dtype; a code of 8 or 4 bits, unsigned; an e4m3 code.
-enum class WeightFormat : uint8_t { dense, int8, fp8, int4 };
+// What an element of W is stored as: a number of dtype; a code of 8 or 4 bits, unsigned; an e4m3 code; an e2m1 code: a sign, then 0, 0.5,
+// 1, 1.5, 2, 3, 4 or 6.
+enum class WeightFormat : uint8_t { dense, int8, fp8, int4, mxfp4 };
 
 constexpr std::string_view name_of(WeightFormat format) {
-  constexpr std::string_view names[] = {"dense", "int8", "fp8", "int4"};
+  constexpr std::string_view names[] = {"dense", "int8", "fp8", "int4", "mxfp4"};
   return names[static_cast<size_t>(format)];
+}
+
+// Of a code.
+constexpr int bits_of(WeightFormat format) {
+  return format == WeightFormat::int4 || format == WeightFormat::mxfp4 ? 4 : 8;
 }
 
 // How a product rounds its inputs. per_group: by the groups of the weight; fixed: by Weight::input_scale.
@@ -39,7 +45,7 @@ struct WeightShape {
   int64_t group = -1;        // columns that share a scale; -1: all
   int64_t first_column = 0;  // of this part, in the whole matrix (in the order of `order`)
   ActivationRule activation = ActivationRule::none;
-  bool zeros = false;    // stored; else the zero is 8 (int4), 128 (int8) or 0 (fp8)
+  bool zeros = false;    // stored; else the zero is 8 (int4), 128 (int8) or 0
   bool ordered = false;  // inputs are gathered by Weight::order before a product
   DType scale = DType::bf16;
   bool power_scales = false;  // of inputs, per_group: powers of two
@@ -67,7 +73,7 @@ struct WeightShape {
   size_t stored_bytes() const {
     const auto elements = static_cast<size_t>(rows * columns), scales = static_cast<size_t>(rows * runs());
     if (format == WeightFormat::dense) return elements * size_of(dtype);
-    return (format == WeightFormat::int4 ? (elements + 1) / 2 : elements) +
+    return (elements * static_cast<size_t>(bits_of(format)) + 7) / 8 +
            scales * (size_of(scale) + (zeros ? 1 : 0)) + (ordered ? static_cast<size_t>(columns) * 4 : 0);
   }
 };
@@ -86,8 +92,8 @@ struct Weight : WeightShape {
 };
 
 // n rows of a weight in host memory. Dense: values [n, columns] in bf16, fp16 or fp32. Codes: values uint8 [n, columns], one code a byte
-// (int8 and int4 unsigned, also where the checkpoint stores two's complement: + 128; no NaN of e4m3), scales [n, groups()] in bf16, fp16 or
-// fp32, zeros uint8 [n, groups()] or empty.
+// (int8 and int4 unsigned, also where the checkpoint stores two's complement: + 128; no NaN of e4m3), scales [n, groups()] in bf16, fp16,
+// fp32 or e8m0 (no NaN), zeros uint8 [n, groups()] or empty.
 struct RawRows {
   ConstTensorView values;
   ConstTensorView scales = {};

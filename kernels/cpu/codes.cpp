@@ -75,7 +75,7 @@ void CpuOps::read_code_row(const Weight& table, int64_t row, std::byte* out) con
   const int64_t panel = row / panel_width, runs = table.runs();
   const int lane = static_cast<int>(row % panel_width);
   const uint32_t* words = units_of(table) + panel * panel_units(table) + layout.lane_offset(lane);
-  const uint32_t mask = table.format == WeightFormat::int4 ? 0xf : 0xff;
+  const uint32_t mask = (1u << bits_of(table.format)) - 1;
   std::vector<float> values(static_cast<size_t>(table.columns));
   for_runs(table, [&](int64_t run, int64_t first, int64_t end) {
     const int64_t at = (panel * runs + run) * panel_width + lane;

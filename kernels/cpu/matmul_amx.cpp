@@ -9,7 +9,7 @@ void matmul_integers_amx(const CodeBlock& block) {
   multiply_codes<IntegerProducts<AmxKernel<AmxTiles, true>>>(block);
 }
 CodeKernels code_kernels_bf16_amx() {
-  return amx_code_kernels<AmxTiles, Int8Pairs, Float8Pairs, Int4Pairs>();
+  return amx_code_kernels<AmxTiles, Int8Pairs, Float8Pairs, Int4Pairs, FourBitPairs<E2m1>>();
 }
 
 }  // namespace maniple::cpu

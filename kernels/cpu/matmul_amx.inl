@@ -148,17 +148,17 @@ struct AmxProducts {
   }
 };
 
-template <typename Tiles, typename Int8, typename Float8, typename Int4>
+template <typename Tiles, typename Int8, typename Float8, typename Int4, typename Mxfp4>
 CodeKernels amx_code_kernels() {
   return {multiply_codes<AmxProducts<Tiles, Int8>>, multiply_codes<AmxProducts<Tiles, Float8>>,
-          multiply_codes<AmxProducts<Tiles, Int4>>};
+          multiply_codes<AmxProducts<Tiles, Int4>>, multiply_codes<AmxProducts<Tiles, Mxfp4>>};
 }
 // With Sources of any instruction set.
 template <typename Tiles>
 CodeKernels amx_code_kernels() {
   return amx_code_kernels<Tiles, CodesToPairs<IntegerLanes<8>, WidenedPair>,
-                          CodesToPairs<Float8Lanes, WidenedPair>,
-                          CodesToPairs<IntegerLanes<4>, WidenedPair>>();
+                          CodesToPairs<Float8Lanes, WidenedPair>, CodesToPairs<IntegerLanes<4>, WidenedPair>,
+                          CodesToPairs<E2m1Lanes, WidenedPair>>();
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ template <typename Source>
 constexpr CodeKernel with = multiply_codes<WidenedProducts<Bf16Pairs, 12, Source, 4>>;
 
 void multiply_int4(const CodeBlock& block) {
-  (block.zero_step ? with<Int4Pairs> : with<SymmetricInt4Pairs>)(block);
+  (block.zero_step ? with<Int4Pairs> : with<FourBitPairs<SymmetricInt4>>)(block);
 }
 
 }  // namespace
@@ -29,6 +29,8 @@ void matmul_bf16_avx512_bf16(const MatmulBlock& block) { multiply_block<VectorKe
 void matmul_integers_avx512_bf16(const CodeBlock& block) {
   multiply_codes<IntegerProducts<VectorKernel<Integers, 12>>>(block);
 }
-CodeKernels code_kernels_bf16_avx512_bf16() { return {with<Int8Pairs>, with<Float8Pairs>, multiply_int4}; }
+CodeKernels code_kernels_bf16_avx512_bf16() {
+  return {with<Int8Pairs>, with<Float8Pairs>, multiply_int4, with<FourBitPairs<E2m1>>};
+}
 
 }  // namespace maniple::cpu

@@ -22,6 +22,11 @@ inline float fp16_value(uint16_t half) {
 
 inline Floats load_scales(const void* scales, ScaleType type, int64_t at) {
   if (type == ScaleType::fp32) return load<Floats>(static_cast<const float*>(scales) + at);
+  if (type == ScaleType::e8m0) {
+    const Words powers = (Words)load_bytes(static_cast<const uint8_t*>(scales) + at) << 23;
+    const Words least = Words{} + 0x00400000u;  // 2^-127, which is subnormal
+    return (Floats)(powers > least ? powers : least);
+  }
   const uint16_t* const halves = static_cast<const uint16_t*>(scales) + at;
   if (type == ScaleType::bf16) return load_elements(halves);
 #if defined(__AVX512F__)

@@ -50,7 +50,7 @@ struct MatmulBlock {
 
 using MatmulKernel = void (*)(const MatmulBlock&);
 
-enum class ScaleType : uint8_t { bf16, fp16, fp32 };
+enum class ScaleType : uint8_t { bf16, fp16, fp32, e8m0 };
 
 // A block whose panels hold codes. A panel is [slice][run][words of a run][32 columns]: a word is 4 or 8 codes of a column, a run is the
 // columns of a slice that share a scale, zero-padded to whole words. In a word of a weight that is widened code k is at bit
@@ -74,7 +74,7 @@ using CodeKernel = void (*)(const CodeBlock&);
 
 // Products of activations of one path and type with codes.
 struct CodeKernels {
-  CodeKernel int8, fp8, int4;
+  CodeKernel int8, fp8, int4, mxfp4;
 };
 
 // Rounds rows of x, which are bf16 or fp32, to codes.

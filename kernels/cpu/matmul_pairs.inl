@@ -129,26 +129,35 @@ struct Int4Pairs : PairWords {
   }
 };
 
-// All zeros are 8: looked up by the code alone. Of an index five bits count, and the fifth is the next code's: both halves of the
-// table are the same.
-struct SymmetricInt4Pairs : PairWords {
+// Looked up by the code alone. Of an index five bits count, and the fifth is the next code's: both halves of the table are the same.
+template <typename Values>
+struct FourBitPairs : PairWords {
   static constexpr int units = 4;
   struct Zeros {};
 
   static Zeros zeros(const uint8_t*, int64_t) { return {}; }
   template <int pair>
   static __m512i weight(Words words, Zeros, Unit<pair>) {
-    return _mm512_maskz_permutexvar_epi16(~0u, pair ? right<__v16su>(words, 4 * pair) : words, differences());
+    return _mm512_maskz_permutexvar_epi16(~0u, pair ? right<__v16su>(words, 4 * pair) : words, table());
   }
 
  private:
-  // bf16 of -8..7, twice.
-  static __m512i differences() {
-    constexpr int64_t a = static_cast<int64_t>(0xc0a0c0c0c0e0c100u),
-                      b = static_cast<int64_t>(0xbf80c000c040c080u);
-    constexpr int64_t c = 0x404040003f800000, d = 0x40e040c040a04080;
-    return _mm512_set_epi64(d, c, b, a, d, c, b, a);
+  static __m512i table() {
+    constexpr auto& v = Values::bf16;
+    return _mm512_set_epi64(v[3], v[2], v[1], v[0], v[3], v[2], v[1], v[0]);
   }
+};
+
+// All zeros are 8: -8..7.
+struct SymmetricInt4 {
+  static constexpr int64_t bf16[] = {static_cast<int64_t>(0xc0a0c0c0c0e0c100u),
+                                     static_cast<int64_t>(0xbf80c000c040c080u), 0x404040003f800000,
+                                     0x40e040c040a04080};
+};
+struct E2m1 {
+  static constexpr int64_t bf16[] = {0x3fc03f803f000000, 0x40c0408040404000,
+                                     static_cast<int64_t>(0xbfc0bf80bf008000u),
+                                     static_cast<int64_t>(0xc0c0c080c040c000u)};
 };
 
 }  // namespace

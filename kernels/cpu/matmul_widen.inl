@@ -28,8 +28,8 @@ struct Bf16ToFloats {
 };
 
 // A float of 2^(23 - n) counts ones from bit n on: an OR of a code at that bit adds it, and a subtraction takes the power off with the
-// zero. Both are exact, and the code needs no shift.
-template <int bits>
+// zero. Both are exact, and the code needs no shift. halves: codes count halves, and so do their zeros.
+template <int bits, bool halves = false>
 struct IntegerLanes {
   static constexpr int width = bits, in_half = 16 / bits;
   struct Zeros {
@@ -38,7 +38,9 @@ struct IntegerLanes {
   using Words = cpu::Words;
 
   static Zeros zeros(const uint8_t* from, int64_t column) {
-    const Floats zero = __builtin_convertvector(load_bytes(from + column), Floats);
+    return zeros(__builtin_convertvector(load_bytes(from + column), Floats));
+  }
+  static Zeros zeros(Floats zero) {
     Zeros zeros;
 #pragma GCC unroll 4
     for (int place = 0; place < in_half; ++place)
@@ -54,7 +56,50 @@ struct IntegerLanes {
   }
 
  private:
-  static constexpr uint32_t power(int place) { return (150u - static_cast<uint32_t>(bits * place)) << 23; }
+  static constexpr uint32_t power(int place) {
+    return (150u - halves - static_cast<uint32_t>(bits * place)) << 23;
+  }
+};
+
+// 12 + 2 * the value of an e2m1 code, in each byte.
+inline Words e2m1_halves(Words codes) {
+#if defined(__AVX2__)
+  alignas(16) static constexpr uint8_t table[16] = {12, 13, 14, 15, 16, 18, 20, 24,
+                                                    12, 11, 10, 9,  8,  6,  4,  0};
+  const __m128i halves = load<__m128i>(table);
+#if defined(__AVX512BW__)
+  return (Words)_mm512_maskz_shuffle_epi8(~0ull, _mm512_maskz_broadcast_i32x4(0xffff, halves),
+                                          (__m512i)codes);
+#else
+  return (Words)_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(halves), (__m256i)codes);
+#endif
+#else
+  using Bytes [[gnu::vector_size(4 * lanes)]] = int8_t;  // a comparison that holds is -1
+  const Bytes code = (Bytes)codes, magnitude = code & 7, negative = code > 7;
+  const Bytes doubled =
+      magnitude - (Bytes)(magnitude > 4) - (Bytes)(magnitude > 5) + ((Bytes)(magnitude > 6) & 3);
+  return (Words)(((doubled ^ negative) - negative) + 12);
+#endif
+}
+
+// e2m1 codes: two look-ups give the bytes of a word.
+struct E2m1Lanes {
+  static constexpr int width = 4;
+  using InBytes = IntegerLanes<8, true>;
+  using Zeros = InBytes::Zeros;
+  struct Words {
+    cpu::Words halves[2];  // of the codes at even places, at odd ones
+  };
+
+  static Zeros zeros(const uint8_t*, int64_t) { return InBytes::zeros(broadcast(6)); }
+  static Words load(const uint32_t* words) {
+    const auto codes = cpu::load<cpu::Words>(words);
+    return {{e2m1_halves(codes & 0x0f0f0f0fu), e2m1_halves(codes >> 4 & 0x0f0f0f0fu)}};
+  }
+  template <int place, bool upper>
+  static Floats value(const Words& words, const Zeros& zeros) {
+    return InBytes::value<place / 2, upper>(words.halves[place % 2], zeros);
+  }
 };
 
 // Words without subnormal codes or zeros, which are rare, take a short way.
@@ -115,7 +160,8 @@ template <typename Vector, int rows_in_tile>
 CodeKernels code_kernels() {
   return {multiply_codes<WidenedProducts<Vector, rows_in_tile, CodesToFloats<IntegerLanes<8>>>>,
           multiply_codes<WidenedProducts<Vector, rows_in_tile, CodesToFloats<Float8Lanes>>>,
-          multiply_codes<WidenedProducts<Vector, rows_in_tile, CodesToFloats<IntegerLanes<4>>>>};
+          multiply_codes<WidenedProducts<Vector, rows_in_tile, CodesToFloats<IntegerLanes<4>>>>,
+          multiply_codes<WidenedProducts<Vector, rows_in_tile, CodesToFloats<E2m1Lanes>>>};
 }
 
 }  // namespace

@@ -9,7 +9,26 @@ bool multiplies_integers(const WeightShape& shape) {
 }
 
 ScaleType scale_type_of(DType dtype) {
-  return dtype == DType::bf16 ? ScaleType::bf16 : dtype == DType::fp16 ? ScaleType::fp16 : ScaleType::fp32;
+  return dtype == DType::bf16   ? ScaleType::bf16
+         : dtype == DType::fp16 ? ScaleType::fp16
+         : dtype == DType::e8m0 ? ScaleType::e8m0
+                                : ScaleType::fp32;
+}
+
+CodeKernel kernel_of(const CodeKernels& kernels, WeightFormat format) {
+  switch (format) {
+    case WeightFormat::dense:
+      return nullptr;
+    case WeightFormat::int8:
+      return kernels.int8;
+    case WeightFormat::fp8:
+      return kernels.fp8;
+    case WeightFormat::int4:
+      return kernels.int4;
+    case WeightFormat::mxfp4:
+      return kernels.mxfp4;
+  }
+  return nullptr;
 }
 
 // Room for one panel of widened codes, of each thread.
@@ -27,11 +46,8 @@ PackedCodes packed_codes(const PathKernels& path, const WeightShape& shape) {
   const PackedMatmul& dense = of.matmul;
   if (shape.format == WeightFormat::dense)
     return {nullptr, dense.tile_rows, dense.row_step, dense.layout, dense.x};
-  const bool nibbles = shape.format == WeightFormat::int4;
-  const int codes = nibbles ? 8 : 4, x_units = codes / dense.x.group;
-  return {nibbles                             ? of.codes.int4
-          : shape.format == WeightFormat::fp8 ? of.codes.fp8
-                                              : of.codes.int8,
+  const int codes = 32 / bits_of(shape.format), x_units = codes / dense.x.group;
+  return {kernel_of(of.codes, shape.format),
           dense.tile_rows,
           dense.row_step,
           {codes, std::max(1, dense.x.step / x_units), panel_width},
@@ -40,7 +56,7 @@ PackedCodes packed_codes(const PathKernels& path, const WeightShape& shape) {
 
 int bit_of_code(const WeightShape& shape, int k) {
   if (multiplies_integers(shape)) return 8 * k;
-  return (shape.format == WeightFormat::int4 ? 4 : 8) * (k / 2) + 16 * (k % 2);
+  return bits_of(shape.format) * (k / 2) + 16 * (k % 2);
 }
 
 PanelProduct::PanelProduct(const PathKernels& path, const WeightShape& shape)

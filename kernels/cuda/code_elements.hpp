@@ -18,7 +18,10 @@ __device__ inline float scale_of(const CodeMatrix& m, int64_t row, int group) {
   const int64_t i = row * m.groups + group;
   if (m.scale_type == DType::bf16) return static_cast<float>(static_cast<const device::bf16*>(m.scales)[i]);
   if (m.scale_type == DType::fp16) return static_cast<float>(static_cast<const device::fp16*>(m.scales)[i]);
-  return static_cast<const float*>(m.scales)[i];
+  if (m.scale_type == DType::fp32) return static_cast<const float*>(m.scales)[i];
+  PowerScale scale;
+  scale.bits = static_cast<const uint8_t*>(m.scales)[i];
+  return static_cast<float>(scale);
 }
 
 // An integer code in the last bits of 2^23: an exact number, from which one subtraction takes 2^23 + zero.
@@ -32,7 +35,8 @@ __device__ inline GroupFactors factors_of(const CodeMatrix& m, int64_t row, int 
 // The last bits of `stored` are a code as it lies in memory.
 template <int bits>
 __device__ float element_of(const CodeMatrix& m, uint32_t stored, const GroupFactors& factors) {
-  if (bits == 4 || !m.e4m3)
+  if (bits == 4 && m.floating) return e2m1_of(stored) * factors.scale;
+  if (!m.floating)
     return (in_last_bits(bits == 4 ? stored & 15u : (stored & 255u) ^ 128u) - factors.zero) * factors.scale;
   Float8 number;
   number.bits = static_cast<uint8_t>(stored);
@@ -77,6 +81,17 @@ __device__ float integer_at(const device::Vector<uint32_t>& chunk, int place) {
   return in_last_bits(word >> place * bits % 32 & 15u);
 }
 
+// Calls store(i, the i-th eight elements of T) for sixteen bytes of codes; value(place): of a code.
+template <int bits, typename T, typename Value, typename F>
+__device__ void store_elements(Value value, F store) {
+  for (int eight = 0; eight < 16 / bits; ++eight) {
+    Eight elements;
+    for (int i = 0; i < 4; ++i)
+      elements.values[i] = device::packed_pair<T>(value(8 * eight + 2 * i), value(8 * eight + 2 * i + 1));
+    store(eight, elements);
+  }
+}
+
 // Calls f(widen) for sixteen bytes of codes from a column on, in any rows. widen(row, chunk, store) calls store(i, the i-th eight
 // elements of T). What depends on the format and the group alone is decided once.
 template <int bits, typename T, typename F>
@@ -90,28 +105,29 @@ __device__ void with_widening(const CodeMatrix& m, const ColumnGroups& groups, i
         if (place % 8 == 7) store(place / 8, elements);
       });
     });
-  if (bits == 8 && m.e4m3 && !m.scaled)
+  if (bits == 8 && m.floating && !m.scaled)
     return f([](int64_t, const device::Vector<uint32_t>& chunk, auto store) {
       widen_e4m3<T>(
           chunk, [](float number) { return number; }, store);
     });
-  if (bits == 8 && m.e4m3)
+  if (bits == 8 && m.floating)
     return f([&](int64_t row, const device::Vector<uint32_t>& chunk, auto store) {
       const float scale = scale_of(m, row, group);
       widen_e4m3<T>(
           chunk, [scale](float number) { return number * scale; }, store);
+    });
+  if (bits == 4 && m.floating)
+    return f([&](int64_t row, const device::Vector<uint32_t>& chunk, auto store) {
+      const float scale = m.scaled ? scale_of(m, row, group) : 1.0f;
+      const auto value = [&](int place) { return e2m1_of(chunk.values[place / 8] >> place % 8 * 4) * scale; };
+      store_elements<bits, T>(value, store);
     });
   f([&](int64_t row, const device::Vector<uint32_t>& chunk, auto store) {
     const GroupFactors factors = factors_of(m, row, group);
     const auto value = [&](int place) {
       return (integer_at<bits>(chunk, place) - factors.zero) * factors.scale;
     };
-    for (int eight = 0; eight < 16 / bits; ++eight) {
-      Eight elements;
-      for (int i = 0; i < 4; ++i)
-        elements.values[i] = device::packed_pair<T>(value(8 * eight + 2 * i), value(8 * eight + 2 * i + 1));
-      store(eight, elements);
-    }
+    store_elements<bits, T>(value, store);
   });
 }
 

@@ -12,12 +12,13 @@
 namespace maniple::cuda {
 
 struct CodeMatrix {
-  const uint8_t* codes;  // [rows, row_bytes]; int8: code - 128, signed; int4: the lower half of a byte first
+  const uint8_t*
+      codes;  // [rows, row_bytes]; int8: code - 128, signed; of 4 bits: the lower half of a byte first
   const void* scales;    // [rows, groups]
   const uint8_t* zeros;  // the same, or null: common_zero
   int bits;              // of a code: 4 or 8
-  bool e4m3;
-  bool scaled;  // whether elements hold their scale
+  bool floating;         // e4m3 or, of 4 bits, e2m1; else integers
+  bool scaled;           // whether elements hold their scale
   DType scale_type;
   uint8_t common_zero;
   int row_bytes;  // a multiple of 16; what is behind the columns is zero

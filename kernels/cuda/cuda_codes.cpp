@@ -25,7 +25,6 @@ std::vector<std::byte> converted(ConstTensorView raw, DType dtype) {
   return bytes;
 }
 
-int bits_of(WeightFormat format) { return format == WeightFormat::int4 ? 4 : 8; }
 int64_t row_bytes_of(const WeightShape& shape) {
   return (shape.columns * bits_of(shape.format) + 127) / 128 * 16;
 }
@@ -36,7 +35,7 @@ CodeMatrix matrix_of(const Weight& weight) {
           weight.scales.view().data,
           weight.zeros ? weight.zero_points.view().as<uint8_t>() : nullptr,
           bits_of(weight.format),
-          weight.format == WeightFormat::fp8,
+          weight.format == WeightFormat::fp8 || weight.format == WeightFormat::mxfp4,
           groups > 1,
           weight.scale,
           static_cast<uint8_t>(weight.common_zero()),

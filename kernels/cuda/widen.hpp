@@ -41,6 +41,11 @@ __device__ inline float e4m3_at(uint32_t word, int byte) {
   return std::bit_cast<float>(static_cast<uint32_t>(code >> 4) & 0x87f00000u) * 0x1p120f;
 }
 
+// The e2m1 code in the last bits of `stored`, in the same way.
+__device__ inline float e2m1_of(uint32_t stored) {
+  return std::bit_cast<float>((stored & 8u) << 28 | (stored & 7u) << 22) * 0x1p126f;
+}
+
 // Calls store(i, the i-th eight elements) for sixteen e4m3 codes; each element is of(number), rounded.
 template <typename T, typename Of, typename F>
 __device__ void widen_e4m3(const device::Vector<uint32_t>& codes, Of of, F store) {

@@ -18,12 +18,17 @@ void require_rows_of(const Weight& weight, int64_t first_row, const RawRows& raw
     return require(floating(raw.values.dtype), "raw weights are floating point");
   const Shape groups{count, weight.groups()};
   require(raw.values.dtype == DType::uint8, "codes are bytes");
-  require(raw.scales.shape == groups && floating(raw.scales.dtype), "a scale for each row and group");
+  require(raw.scales.shape == groups && (floating(raw.scales.dtype) || raw.scales.dtype == DType::e8m0),
+          "a scale for each row and group");
   require(!weight.zeros || (raw.zeros.shape == groups && raw.zeros.dtype == DType::uint8),
           "a zero for each row and group");
 }
 
 float code_value(WeightFormat format, uint32_t code, int zero) {
+  if (format == WeightFormat::mxfp4) {
+    constexpr float magnitudes[] = {0, 0.5F, 1, 1.5F, 2, 3, 4, 6};
+    return code & 8 ? -magnitudes[code & 7] : magnitudes[code & 7];
+  }
   if (format != WeightFormat::fp8) return static_cast<float>(static_cast<int>(code) - zero);
   Float8 e4m3;
   e4m3.bits = static_cast<uint8_t>(code);

@@ -8,7 +8,7 @@ namespace maniple::reference {
 // Refuses, as a bug of the caller, rows that do not fit the weight.
 void require_rows_of(const Weight& weight, int64_t first_row, const RawRows& raw);
 
-// code - zero, or the value of an e4m3 code.
+// code - zero, or the value of an e4m3 or e2m1 code.
 float code_value(WeightFormat format, uint32_t code, int zero);
 
 // NaN where a value is.

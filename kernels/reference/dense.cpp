@@ -67,7 +67,7 @@ Floats row_of(const Weight& weight, int64_t row) {
 }
 
 float sum_of_codes(const Weight& weight, const float* x, const float* w, int64_t count) {
-  if (weight.format == WeightFormat::fp8) return reference::dot(x, w, count);
+  if (weight.format != WeightFormat::int8) return reference::dot(x, w, count);
   int32_t sum = 0;
   for (int64_t i = 0; i < count; ++i) sum += static_cast<int32_t>(x[i]) * static_cast<int32_t>(w[i]);
   return static_cast<float>(sum);
@@ -84,19 +84,22 @@ void ReferenceOps::matmul(ConstTensorView x, const Weight& weight, ConstTensorVi
   const bool rounds = weight.activation != ActivationRule::none;
   const Floats input_scales = rounds ? reference::round_inputs(weight, row_maxima, m, inputs) : Floats();
   const int64_t scales_of_input = weight.activation == ActivationRule::per_group ? weight.groups() : 1;
+  const bool by_run = rounds || weight.format == WeightFormat::mxfp4;  // whose elements may exceed fp32
   Floats results(static_cast<size_t>(m * n)), parts(static_cast<size_t>(weight.slices));
   for (int64_t column = 0; column < n; ++column) {
-    const RowOfCodes codes = rounds ? RowOfCodes(weight, column) : RowOfCodes();
-    const Floats weights = rounds ? Floats() : row_of(weight, column);
-    // Without rounding a slice is one sum; else one for each run, with its scales.
+    const RowOfCodes codes = by_run ? RowOfCodes(weight, column) : RowOfCodes();
+    const Floats weights = by_run ? Floats() : row_of(weight, column);
+    // A slice is one sum, or one for each run, with its scales.
     const auto sum_slice = [&](int64_t row, int64_t first) {
       const float* const of_row = &inputs[static_cast<size_t>(row * k)];
-      if (!rounds) return reference::dot(of_row + first, &weights[static_cast<size_t>(first)], slice);
+      if (!by_run) return reference::dot(of_row + first, &weights[static_cast<size_t>(first)], slice);
       float sum = 0;
       for (int64_t c = first; c < first + slice; c = weight.run_end(c)) {
         const auto group = static_cast<size_t>(weight.group_of(c));
         const float sx =
-            input_scales[static_cast<size_t>(row * scales_of_input) + (scales_of_input > 1 ? group : 0)];
+            rounds
+                ? input_scales[static_cast<size_t>(row * scales_of_input) + (scales_of_input > 1 ? group : 0)]
+                : 1;
         const float part =
             sum_of_codes(weight, of_row + c, &codes.values[static_cast<size_t>(c)], weight.run_end(c) - c);
         sum += part * (sx * codes.scales[group]);

@@ -29,6 +29,9 @@ Floats read(ConstTensorView view, int64_t begin, int64_t count) {
     case DType::fp8:
       widen(view.as<Float8>() + begin, values);
       break;
+    case DType::e8m0:
+      widen(view.as<PowerScale>() + begin, values);
+      break;
     default:
       require(false, "not a floating-point tensor");
   }
@@ -51,6 +54,10 @@ void write(TensorView view, int64_t begin, std::span<const float> values) {
     case DType::fp8:
       std::transform(values.begin(), values.end(), view.as<Float8>() + begin,
                      [](float v) { return Float8(v); });
+      break;
+    case DType::e8m0:
+      std::transform(values.begin(), values.end(), view.as<PowerScale>() + begin,
+                     [](float v) { return PowerScale(v); });
       break;
     default:
       require(false, "not a floating-point tensor");

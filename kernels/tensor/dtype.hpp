@@ -8,7 +8,7 @@
 
 namespace maniple {
 
-enum class DType : uint8_t { fp32, bf16, fp16, int32, uint8, fp8 };  // fp8: e4m3
+enum class DType : uint8_t { fp32, bf16, fp16, int32, uint8, fp8, e8m0 };  // fp8: e4m3; e8m0: scales
 
 constexpr size_t size_of(DType dtype) {
   switch (dtype) {
@@ -20,13 +20,14 @@ constexpr size_t size_of(DType dtype) {
       return 2;
     case DType::uint8:
     case DType::fp8:
+    case DType::e8m0:
       return 1;
   }
   return 0;
 }
 
 constexpr std::string_view name_of(DType dtype) {
-  constexpr std::string_view names[] = {"fp32", "bf16", "fp16", "int32", "uint8", "fp8"};
+  constexpr std::string_view names[] = {"fp32", "bf16", "fp16", "int32", "uint8", "fp8", "e8m0"};
   return names[static_cast<size_t>(dtype)];
 }
 
@@ -106,5 +107,20 @@ constexpr float power_from(float value) {
   constexpr uint32_t mantissa = 0x7fffffu;
   return std::bit_cast<float>((std::bit_cast<uint32_t>(value) + mantissa) & ~mantissa);
 }
+
+// e8m0: 2^(bits - 127) from 2^-127 on, NaN 0xff.
+struct PowerScale {
+  static constexpr uint8_t nan = 0xff;
+  uint8_t bits = 0;
+
+  PowerScale() = default;
+  // Of a positive number, or zero: the least power that is no less.
+  constexpr explicit PowerScale(float value)
+      : bits(value <= 0x1p-127f ? uint8_t{0}
+                                : static_cast<uint8_t>(std::bit_cast<uint32_t>(power_from(value)) >> 23)) {}
+  constexpr explicit operator float() const {
+    return std::bit_cast<float>(bits == nan ? 0x7fc00000u : bits == 0 ? 0x00400000u : uint32_t{bits} << 23);
+  }
+};
 
 }  // namespace maniple

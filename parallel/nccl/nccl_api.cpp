@@ -32,6 +32,7 @@ ncclDataType_t type_of(DType dtype) {
       return ncclInt32;
     case DType::uint8:
     case DType::fp8:
+    case DType::e8m0:
       return ncclUint8;
   }
   fail(ExitCode::internal, "unknown element type");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <tuple>
 
 namespace maniple {
 
@@ -16,8 +17,10 @@ struct NeededTensor {
   std::vector<Need> needs;
 };
 
-using StoragePlace = std::pair<uint32_t, uint64_t>;          // file, offset
-using ReadingPlace = std::pair<StoragePlace, StoragePlace>;  // of the module's first tensor; of the tensor
+using StoragePlace = std::pair<uint32_t, uint64_t>;  // file, offset
+// Of the module's first tensor; the tensor's size and place. Scales come before their codes, so that codes of fused experts need not
+// wait for those of all others.
+using ReadingPlace = std::tuple<StoragePlace, uint64_t, StoragePlace>;
 
 StoragePlace place_of(const IndexedTensor& tensor) {
   return {tensor.extents[0].file, tensor.extents[0].offset};
@@ -47,7 +50,8 @@ std::map<ReadingPlace, NeededTensor> by_tensor(std::span<const WeightNeeds> need
     for (const StoredBox& box : needs[member]) {
       if (box.rows.size() == 0 || box.columns.size() == 0) continue;
       const IndexedTensor& tensor = index.tensors.at(box.tensor);
-      NeededTensor& needed = tensors[{modules.at(module_of(box.tensor)), place_of(tensor)}];
+      NeededTensor& needed =
+          tensors[{modules.at(module_of(box.tensor)), tensor.info.byte_size, place_of(tensor)}];
       needed.tensor = &tensor;
       needed.needs.push_back({static_cast<int>(member), box.rows, box.columns});
     }

@@ -1,9 +1,9 @@
 // The linear layers of Qwen3-0.6B, every weight distinct, so weights come from memory. Measures one sweep for
 // several numbers of rows and forms of the weights, against the read bandwidth, against the first form and, where the build
 // found it, oneDNN with bf16 weights in the layout of its choice. All in alternating rounds of one run; medians. Prints a Markdown table.
-//   matmul_bench [--threads n] [--rounds n] [--m 1,8,512] [--path avx512] [--lm-head 0] [--weights bf16,int8,fp8,int4]
+//   matmul_bench [--threads n] [--rounds n] [--m 1,8,512] [--path avx512] [--lm-head 0] [--weights bf16,int8,fp8,int4,mxfp4]
 // int8, fp8: inputs rounded per token; int8-only, fp8-only: weights only; fp8-block: groups of 128; int4: groups of 32, zeros;
-// int4-128: groups of 128, no zeros.
+// int4-32, int4-128: groups of so many, no zeros; mxfp4: groups of 32, scales of a byte.
 
 #include <bench/bandwidth.hpp>
 #include <bench/cpu_path.hpp>
@@ -89,14 +89,17 @@ WeightShape shape_of(std::string_view form, const LinearShape& shape) {
   WeightShape weight{DType::bf16, shape.rows, shape.columns, shape.slices};
   if (form == "bf16") return weight;
   const std::string_view format = form.substr(0, form.find('-'));
-  weight.format = format == "int8"  ? WeightFormat::int8
-                  : format == "fp8" ? WeightFormat::fp8
-                                    : WeightFormat::int4;
-  if (format != "int8" && format != "fp8" && format != "int4")
-    fail(ExitCode::usage, "unknown weights {}", form);
+  weight.format = format == "int8"    ? WeightFormat::int8
+                  : format == "fp8"   ? WeightFormat::fp8
+                  : format == "mxfp4" ? WeightFormat::mxfp4
+                                      : WeightFormat::int4;
+  if (name_of(weight.format) != format) fail(ExitCode::usage, "unknown weights {}", form);
   weight.activation = form == "int8" || form == "fp8" ? per_token : form == "fp8-block" ? per_group : none;
-  weight.group = form == "int4" ? 32 : form == "fp8-block" || form == "int4-128" ? 128 : -1;
+  weight.group = form == "int4" || form == "int4-32" || form == "mxfp4" ? 32
+                 : form == "fp8-block" || form == "int4-128"            ? 128
+                                                                        : -1;
   weight.zeros = form == "int4";
+  if (form == "mxfp4") weight.scale = DType::e8m0;
   return weight;
 }
 
@@ -108,7 +111,9 @@ class OurWeights {
       Weight weight = ops_.make_weight(shape_of(form_, shape));
       const auto fill = weight.format == WeightFormat::fp8 ? fill_with_e4m3 : fill_random;
       fill(weight.packed.view().data, weight.packed.view().bytes());
-      if (weight.format != WeightFormat::dense)
+      if (weight.scale == DType::e8m0)
+        std::memset(weight.scales.view().data, 120, weight.scales.view().bytes());
+      else if (weight.format != WeightFormat::dense)
         fill_random(weight.scales.view().data, weight.scales.view().bytes());
       bytes_ += static_cast<double>(weight.bytes());
       weights_.push_back(std::move(weight));

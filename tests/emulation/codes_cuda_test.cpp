@@ -23,10 +23,15 @@ uint8_t code_at(const CodeLayout& layout, int row, int column) {
 template <typename T>
 T element_at(const CodeLayout& layout, const testing::MadeCodes& made, int row, int column) {
   const uint8_t code = code_at(layout, row, column);
-  Float8 number;
-  number.bits = code;
-  const float value =
-      layout.e4m3 ? static_cast<float>(number) : static_cast<float>(code - made.zero(row, column));
+  const auto value_of_code = [&] {
+    if (!layout.floating) return static_cast<float>(code - made.zero(row, column));
+    constexpr float e2m1[] = {0, 0.5F, 1, 1.5F, 2, 3, 4, 6};
+    if (layout.bits == 4) return code & 8 ? -e2m1[code & 7] : e2m1[code & 7];
+    Float8 number;
+    number.bits = code;
+    return static_cast<float>(number);
+  };
+  const float value = value_of_code();
   return static_cast<T>(made.matrix().scaled ? value * made.scale(row, column) : value);
 }
 
@@ -46,9 +51,10 @@ void expect_elements(device::DeviceUnderTest& device, const CodeLayout& layout, 
       const auto is_nan = [](T value) { return std::isnan(static_cast<float>(value)); };
       ASSERT_TRUE(std::bit_cast<uint16_t>(element) == std::bit_cast<uint16_t>(expected) ||
                   (is_nan(element) && is_nan(expected)))
-          << layout.bits << (layout.e4m3 ? " e4m3, " : " bits, ") << layout.columns << " columns, groups of "
-          << layout.group << " from " << layout.first << ", row " << row << ", column " << column << ": "
-          << static_cast<float>(element) << ", not " << static_cast<float>(expected);
+          << layout.bits << (layout.floating ? " floating bits, " : " bits, ") << layout.columns
+          << " columns, groups of " << layout.group << " from " << layout.first << ", row " << row
+          << ", column " << column << ": " << static_cast<float>(element) << ", not "
+          << static_cast<float>(expected);
     }
 }
 
@@ -68,7 +74,10 @@ TEST_P(Codes, AreElementsOfEveryFormatGroupAndPlace) {
                                    {rows, 512, 4, false, false, 128},
                                    {rows, 136, 4, false, true, 32, 16},
                                    {rows, 120, 4, false, true, 40, 3},
-                                   {rows, 77, 4, false, true, 32}}) {
+                                   {rows, 77, 4, false, true, 32},
+                                   {rows, 512, 4, true, false, 32},
+                                   {rows, 96, 4, true},
+                                   {rows, 120, 4, true, false, 32, 8}}) {
     ASSERT_NO_FATAL_FAILURE(expect_elements<BFloat16>(device(), layout, DType::bf16));
     ASSERT_NO_FATAL_FAILURE(expect_elements<Float16>(device(), layout, DType::fp16));
   }

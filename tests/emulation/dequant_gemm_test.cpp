@@ -18,7 +18,7 @@ using testing::uploaded;
 struct Case {
   int m, n, k;
   int bits;
-  bool e4m3 = false;
+  bool floating = false;
   bool zeros = false;
   int group = 0;  // 0: a row has one scale
   int first = 0;  // place of column 0 in its group
@@ -33,10 +33,10 @@ class CodeProduct {
         case_(c),
         dtype_(dtype),
         stride_((c.k + 7) / 8 * 8),
-        codes_(device.memory(), {c.n, c.k, c.bits, c.e4m3, c.zeros, c.group, c.first},
+        codes_(device.memory(), {c.n, c.k, c.bits, c.floating, c.zeros, c.group, c.first},
                [&](int row, int column) {
                  const auto code = static_cast<uint8_t>(hashed(static_cast<uint64_t>(row * c.k + column)));
-                 return c.e4m3 && (code & 0x7f) == 0x7f ? uint8_t{0} : code;  // without NaN
+                 return c.floating && (code & 0x7f) == 0x7f ? uint8_t{0} : code;  // without NaN
                }) {
     std::vector<uint16_t> x(static_cast<size_t>(c.m * stride_) + 8, 0x7fff);
     for (int row = 0; row < c.m; ++row)
@@ -127,7 +127,7 @@ const std::vector<Case> cases{
     {8, 96, 1000, 8, true, false, 128},   {9, 31, 256, 4, false, false, 32, 0},
     {16, 70, 136, 8, false, true, 24, 5}, {17, 100, 77, 4, false, true, 10, 3},
     {32, 32, 1032, 8, true, false, 64},   {33, 66, 320, 4, false, true, 64, 40, true},
-    {64, 130, 264, 8, false, true, 128}};
+    {64, 130, 264, 8, false, true, 128},  {5, 48, 352, 4, true, false, 32, 8}};
 
 TEST_P(DequantGemm, HasTheBitsOfAProductWithTheExpandedMatrix) {
   for (const Case& c : cases)

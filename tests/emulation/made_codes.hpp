@@ -13,10 +13,10 @@ namespace maniple::testing {
 struct CodeLayout {
   int rows, columns;
   int bits;
-  bool e4m3 = false;
-  bool zeros = false;  // of its own for each group
-  int group = 0;       // 0: a row has one scale, which elements do not hold
-  int first = 0;       // place of column 0 in its group
+  bool floating = false;  // e4m3, or e2m1 of 4 bits
+  bool zeros = false;     // of its own for each group
+  int group = 0;          // 0: a row has one scale, which elements do not hold
+  int first = 0;          // place of column 0 in its group
 };
 
 class MadeCodes {
@@ -31,7 +31,7 @@ class MadeCodes {
         codes[static_cast<size_t>(row) * row_bytes + static_cast<size_t>(column * layout.bits / 8)] |=
             static_cast<uint8_t>((code_at(row, column) & ((1 << layout.bits) - 1))
                                  << column * layout.bits % 8);
-    if (layout.bits == 8 && !layout.e4m3)
+    if (layout.bits == 8 && !layout.floating)
       for (uint8_t& code : codes) code ^= 128;
     for (uint64_t i = 0; i < static_cast<uint64_t>(layout.rows * groups()); ++i) {
       scales_.push_back(0.01f + 0.005f * uniform(7, i));
@@ -45,7 +45,7 @@ class MadeCodes {
                data<float>(scales_there_),
                layout.zeros ? data<uint8_t>(zeros_there_) : nullptr,
                layout.bits,
-               layout.e4m3,
+               layout.floating,
                layout.group > 0 && groups() > 1,
                DType::fp32,
                common_zero(),
@@ -65,7 +65,7 @@ class MadeCodes {
   int groups() const {
     return layout_.group > 0 ? (layout_.first + layout_.columns - 1) / layout_.group + 1 : 1;
   }
-  uint8_t common_zero() const { return static_cast<uint8_t>(layout_.e4m3 ? 0 : 1 << (layout_.bits - 1)); }
+  uint8_t common_zero() const { return static_cast<uint8_t>(layout_.floating ? 0 : 1 << (layout_.bits - 1)); }
   size_t place(int row, int column) const {
     return static_cast<size_t>(row * groups() +
                                (layout_.group > 0 ? (layout_.first + column) / layout_.group : 0));

@@ -145,7 +145,7 @@ class AmxCodes : public ::testing::TestWithParam<testing::CodeCase> {
   const int64_t group_ = case_.rule == ActivationRule::none        ? 32
                          : case_.rule == ActivationRule::per_group ? 128
                                                                    : -1;
-  const testing::CodeMatrix matrix_{case_.format, n_, k_, group_, case_.zeros, DType::fp16, 3};
+  const testing::CodeMatrix matrix_{case_.format, n_, k_, group_, case_.zeros, case_.scale(DType::fp16), 3};
   CpuDevice device_{"test"};
   cpu::CpuOps ops_{device_, std::make_unique<ThreadPool>(2), CpuPath::amx};
   ReferenceOps reference_{device_};
@@ -170,7 +170,7 @@ TEST_P(AmxCodes, MultiplyAsDoublePrecisionDoesAndARowHasTheSameBitsInAnyBatch) {
 // would be a task of its own.
 TEST_P(AmxCodes, HaveTheSameBitsWhereASliceIsCutIntoBlocks) {
   constexpr int64_t n = 257, k = 1184;
-  const testing::CodeMatrix wide{case_.format, n, k, group_, case_.zeros, DType::fp16, 5};
+  const testing::CodeMatrix wide{case_.format, n, k, group_, case_.zeros, case_.scale(DType::fp16), 5};
   const Tensor x = testing::random_tensor(device_, DType::bf16, {rows_, k}, 6);
   const Weight whole = testing::packed_columns(ops_, wide, DType::bf16, {0, k}, 1, case_.rule, input_scale_);
   const Tensor all = multiply(ops_, x, whole);

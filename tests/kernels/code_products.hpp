@@ -30,6 +30,10 @@ struct CodeMatrix {
     for (int64_t i = 0; i < n * k; ++i) codes.push_back(code(seed, static_cast<uint64_t>(i)));
     for (int64_t i = 0; i < n * groups(); ++i) {
       const float magnitude = std::exp2(3 * uniform(seed + 1, static_cast<uint64_t>(i)) - 6);
+      if (scale == DType::e8m0) {
+        scales.push_back(std::exp2(std::floor(std::log2(magnitude))));
+        continue;
+      }
       scales.push_back(rounded(scale, hashed(seed + static_cast<uint64_t>(i)) % 64 == 0 ? 0 : magnitude));
       if (zeros)
         zero_points.push_back(static_cast<uint8_t>(hashed(seed + 2 + static_cast<uint64_t>(i)) %
@@ -41,13 +45,18 @@ struct CodeMatrix {
   size_t scale_index(int64_t row, int64_t column) const {
     return static_cast<size_t>(row * groups() + (group < 0 ? 0 : column / group));
   }
-  // code - zero
+  // code - zero, or a floating-point value
   double value(int64_t row, int64_t column) const {
     const int c = codes[static_cast<size_t>(row * columns + column)];
     if (format == WeightFormat::fp8) {
       const int exponent = c >> 3 & 15, mantissa = c & 7;
       const double magnitude = exponent ? std::ldexp(8 + mantissa, exponent - 10) : std::ldexp(mantissa, -9);
       return c & 0x80 ? -magnitude : magnitude;
+    }
+    if (format == WeightFormat::mxfp4) {
+      const int exponent = c >> 1 & 3, mantissa = c & 1;
+      const double magnitude = exponent ? std::ldexp(2 + mantissa, exponent - 2) : std::ldexp(mantissa, -1);
+      return c & 8 ? -magnitude : magnitude;
     }
     return c - (zeros ? zero_points[scale_index(row, column)] : format == WeightFormat::int4 ? 8 : 128);
   }
@@ -58,7 +67,7 @@ struct CodeMatrix {
  private:
   uint8_t code(uint64_t seed, uint64_t i) const {
     const auto bits = static_cast<uint8_t>(hashed(hashed(seed) + i));
-    if (format == WeightFormat::int4) return bits & 15;
+    if (bits_of(format) == 4) return bits & 15;
     return format == WeightFormat::fp8 && (bits & 0x7f) == 0x7f ? uint8_t{0} : bits;
   }
 };
@@ -189,15 +198,17 @@ struct CodeCase {
   WeightFormat format;
   ActivationRule rule;
   bool zeros;
+
+  DType scale(DType of_others) const { return format == WeightFormat::mxfp4 ? DType::e8m0 : of_others; }
 };
 
 inline const std::vector<CodeCase>& code_cases() {
   using enum WeightFormat;
   using enum ActivationRule;
   static const std::vector<CodeCase> cases{
-      {int4, none, false},     {int4, none, true},       {int8, none, false}, {int8, none, true},
-      {int8, fixed, false},    {int8, per_token, false}, {fp8, none, false},  {fp8, fixed, false},
-      {fp8, per_token, false}, {fp8, per_group, false}};
+      {int4, none, false}, {int4, none, true},      {mxfp4, none, false},     {int8, none, false},
+      {int8, none, true},  {int8, fixed, false},    {int8, per_token, false}, {fp8, none, false},
+      {fp8, fixed, false}, {fp8, per_token, false}, {fp8, per_group, false}};
   return cases;
 }
 

@@ -56,6 +56,7 @@ struct Drawn {
       k = (1 + static_cast<int64_t>(hashed(seed) % static_cast<uint64_t>(1100 / slices))) * slices;
     }
     scale = one_of({DType::bf16, DType::fp16, DType::fp32});
+    if (c.format == WeightFormat::mxfp4 && seed % 4) scale = DType::e8m0;
     dtype = types[hashed(++state) % types.size()];
     out = one_of({dtype, DType::fp32});
     biased = one_of({false, true});
@@ -147,7 +148,7 @@ TEST_P(Codes, DoNotDependOnTheNumberOfThreads) {
       const int64_t group = c.rule == ActivationRule::none        ? 32
                             : c.rule == ActivationRule::per_group ? 128
                                                                   : -1;
-      const CodeMatrix matrix(c.format, 515, 256, group, c.zeros, DType::fp16, 5);
+      const CodeMatrix matrix(c.format, 515, 256, group, c.zeros, c.scale(DType::fp16), 5);
       std::vector<Tensor> results;
       std::vector<Backend> backends;
       for (const int threads : {1, 3, 5}) {
@@ -162,6 +163,31 @@ TEST_P(Codes, DoNotDependOnTheNumberOfThreads) {
     }
 }
 
+// A run's scale multiplies its fp32 sum, so elements of W may lie outside of fp32. A GPU's elements hold their scale.
+TEST_P(Codes, EveryFourBitFloatHasEveryScale) {
+  constexpr int64_t k = 32;
+  std::vector<int> scales{0, 1, 100, 127, 150, 254};
+  if (GetParam().kind == BackendKind::cuda) scales.pop_back();
+  const auto n = static_cast<int64_t>(scales.size());
+  CodeMatrix matrix(WeightFormat::mxfp4, n, k, 32, false, DType::e8m0, 1);
+  for (size_t row = 0; row < scales.size(); ++row)
+    matrix.scales[row] = std::exp2f(static_cast<float>(scales[row] - 127));
+  for (int64_t i = 0; i < n * k; ++i) matrix.codes[static_cast<size_t>(i)] = i % 16;
+  for (const DType dtype : {DType::bf16, DType::fp32}) {
+    Tensor x = zeroed(device(), dtype, {k, k});
+    for (int64_t i = 0; i < k; ++i) set(x, i * k + i, 0x1.4p-4F);
+    const Weight weight = packed_columns(ops(), matrix, dtype, {0, k}, 1);
+    for (const int64_t rows : {int64_t{1}, k}) {
+      const Tensor out = product(ops(), x.view().rows(k - rows, rows), weight, {}, DType::fp32);
+      for (int64_t i = 0; i < rows; ++i)
+        for (int64_t row = 0; row < n; ++row)
+          ASSERT_EQ(get(out, i * n + row), 0x1.4p-4 * std::ldexp(matrix.value(row, k - rows + i),
+                                                                 scales[static_cast<size_t>(row)] - 127))
+              << "scale " << scales[static_cast<size_t>(row)] << ", column " << k - rows + i;
+    }
+  }
+}
+
 // Inputs of one: every code, every zero and scale comes through with one rounding.
 TEST_P(Codes, EveryCodeIsItsValue) {
   constexpr int64_t k = 256, n = 33;
@@ -169,9 +195,9 @@ TEST_P(Codes, EveryCodeIsItsValue) {
     for (const DType dtype : {DType::bf16, DType::fp32}) {
       if (c.rule != ActivationRule::none) continue;
       SCOPED_TRACE(to_string(c));
-      CodeMatrix matrix(c.format, n, k, 64, c.zeros, DType::fp16, 9);
+      CodeMatrix matrix(c.format, n, k, 64, c.zeros, c.scale(DType::fp16), 9);
       for (int64_t i = 0; i < n * k; ++i) {
-        const auto code = static_cast<uint8_t>(c.format == WeightFormat::int4 ? (i + i / k) % 16 : i + i / k);
+        const auto code = static_cast<uint8_t>(bits_of(c.format) == 4 ? (i + i / k) % 16 : i + i / k);
         matrix.codes[static_cast<size_t>(i)] =
             c.format == WeightFormat::fp8 && (code & 0x7f) == 0x7f ? uint8_t{0x80} : code;
       }
@@ -287,7 +313,7 @@ TEST_P(Codes, ShardsAddedByTheTreeHaveTheBitsOfOneWeightOrAreWithinBounds) {
         // Groups of 32 and 128 straddle slices of 44.
         for (const int64_t group : {int64_t{32}, int64_t{128}, int64_t{-1}}) {
           if (by_group ? group != 128 : c.rule != ActivationRule::none && group != -1) continue;
-          const CodeMatrix matrix(c.format, 33, k, group, c.zeros, DType::bf16, 21);
+          const CodeMatrix matrix(c.format, 33, k, group, c.zeros, c.scale(DType::bf16), 21);
           const Tensor x = random_tensor(device(), dtype, {3, k}, 1);
           const Tensor whole = sharded_product(ops(), x, matrix, c.rule, 1, 8);
           for (const int shards : sampled<int>({2, 4, 8}, GetParam().emulated ? 1 : 3)) {
@@ -307,7 +333,7 @@ TEST_P(Codes, AnOrderOfTheInputsIsAPermutationOfTheColumns) {
   constexpr int64_t n = 33, k = 96, tokens = 5, ranks = 2;
   for (const CodeCase& c : code_cases()) {
     if (c.rule == ActivationRule::per_group) continue;
-    const CodeMatrix matrix(c.format, n, k, -1, c.zeros, DType::bf16, 31);
+    const CodeMatrix matrix(c.format, n, k, -1, c.zeros, c.scale(DType::bf16), 31);
     CodeMatrix sorted = matrix;
     std::vector<int32_t> order(k);
     for (int64_t i = 0; i < k; ++i) order[static_cast<size_t>(i)] = static_cast<int32_t>(i * 35 % k);
@@ -354,7 +380,7 @@ TEST_P(Codes, MaximaOfRowsAreExactAndRowsOfNansSpoilNoOther) {
     for (const CodeCase& c : code_cases()) {
       const int64_t group = c.rule == ActivationRule::none || c.rule == ActivationRule::per_group ? 32 : -1;
       const Weight weight =
-          packed_columns(ops(), CodeMatrix(c.format, 33, 160, group, c.zeros, DType::bf16, 2), dtype,
+          packed_columns(ops(), CodeMatrix(c.format, 33, 160, group, c.zeros, c.scale(DType::bf16), 2), dtype,
                          {0, 160}, 1, c.rule, 0.01f);
       const Tensor clean = product(ops(), x, weight, {}, dtype);
       Tensor spoilt(device(), dtype, {13, 160});
@@ -371,8 +397,8 @@ TEST_P(Codes, AWeightThatWasNeverPackedIsZero) {
   for (const CodeCase& c : code_cases()) {
     const int64_t group = c.rule == ActivationRule::none || c.rule == ActivationRule::per_group ? 32 : -1;
     const Tensor x = random_tensor(device(), DType::bf16, {3, 64}, 1);
-    const Weight weight =
-        ops().make_weight({DType::bf16, 40, 64, 1, c.format, group, 0, c.rule, c.zeros, false, DType::fp16});
+    const Weight weight = ops().make_weight(
+        {DType::bf16, 40, 64, 1, c.format, group, 0, c.rule, c.zeros, false, c.scale(DType::fp16)});
     for (const float value : floats_of(product(ops(), x, weight, {}, DType::fp32))) EXPECT_EQ(value, 0);
   }
 }
@@ -405,7 +431,7 @@ TEST_P(Codes, GroupedProductsHaveTheBitsOfAProductForEachExpert) {
       std::vector<Weight> weights;
       std::vector<const Weight*> pointers;
       for (uint64_t expert = 0; expert < 3; ++expert) {
-        matrices.emplace_back(c.format, 2 * half, hidden, grouped ? 128 : -1, c.zeros, DType::fp16,
+        matrices.emplace_back(c.format, 2 * half, hidden, grouped ? 128 : -1, c.zeros, c.scale(DType::fp16),
                               50 + expert);
         weights.push_back(packed_columns(ops(), matrices.back(), dtype, {0, hidden}, 2, c.rule,
                                          0.01f * static_cast<float>(expert + 1)));
@@ -459,7 +485,7 @@ TEST_P(Codes, GatedProductsAgreeWithTheirSumsForAnyNumberOfRows) {
                             : c.rule == ActivationRule::per_group ? 128
                                                                   : -1;
       const Weight weight =
-          packed_columns(ops(), CodeMatrix(c.format, 2 * width, k, group, c.zeros, DType::fp16, 60),
+          packed_columns(ops(), CodeMatrix(c.format, 2 * width, k, group, c.zeros, c.scale(DType::fp16), 60),
                          DType::bf16, {0, k}, 1, c.rule, 0.01f);
       const Tensor x = random_tensor(device(), DType::bf16, {rows, k}, 1, 0.2f);
       const GateActivation activation = width == 40 ? GateActivation::silu : small_clamp;
@@ -507,8 +533,8 @@ TEST_P(Codes, TakeTheMemoryOfTheirCodesAndScales) {
     const int64_t group = c.rule == ActivationRule::none        ? 32
                           : c.rule == ActivationRule::per_group ? 128
                                                                 : -1;
-    const WeightShape shape{DType::bf16, 1024,   3072,    8,     c.format,   group,
-                            0,           c.rule, c.zeros, false, DType::fp16};
+    const WeightShape shape{DType::bf16,         1024, 3072, 8, c.format, group, 0, c.rule, c.zeros, false,
+                            c.scale(DType::fp16)};
     const double stored = static_cast<double>(shape.stored_bytes());
     EXPECT_NEAR(static_cast<double>(ops().make_weight(shape).bytes()), stored,
                 GetParam().kind == BackendKind::reference ? 2 * stored : 0.01 * stored)

@@ -81,8 +81,8 @@ TEST_P(DeviceMemory, TensorsOfAMegabyteKeepTheirBytesWhileOthersComeAndGo) {
 }
 
 TEST_P(DeviceMemory, AWeightIsZeroUntilItIsPacked) {
-  for (const WeightFormat format :
-       {WeightFormat::dense, WeightFormat::int8, WeightFormat::fp8, WeightFormat::int4}) {
+  for (const WeightFormat format : {WeightFormat::dense, WeightFormat::int8, WeightFormat::fp8,
+                                    WeightFormat::int4, WeightFormat::mxfp4}) {
     WeightShape shape{.dtype = DType::bf16, .rows = 96, .columns = 328};
     shape.format = format;
     if (format != WeightFormat::dense) shape.group = 64;

@@ -58,5 +58,20 @@ TEST(Float8, RoundsToNearestEvenSaturatesAndComesBack) {
   EXPECT_EQ(Float8(std::nanf("")).bits, 0x7fu);
 }
 
+TEST(PowerScale, IsAPowerOfTwoAndComesBack) {
+  for (int bits = 0; bits < 0xff; ++bits) {
+    PowerScale scale;
+    scale.bits = static_cast<uint8_t>(bits);
+    const auto value = static_cast<float>(scale);
+    ASSERT_EQ(value, std::ldexp(1.0, bits - 127));
+    ASSERT_EQ(PowerScale(value).bits, bits);
+  }
+  PowerScale nan;
+  nan.bits = PowerScale::nan;
+  EXPECT_TRUE(std::isnan(static_cast<float>(nan)));
+  EXPECT_EQ(PowerScale(1.5F).bits, 128);
+  EXPECT_EQ(PowerScale(0.0F).bits, 0);
+}
+
 }  // namespace
 }  // namespace maniple

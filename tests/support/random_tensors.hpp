@@ -34,6 +34,8 @@ inline void set(TensorView tensor, int64_t index, float value) {
     tensor.as<BFloat16>()[index] = BFloat16(value);
   else if (tensor.dtype == DType::fp16)
     tensor.as<Float16>()[index] = Float16(value);
+  else if (tensor.dtype == DType::e8m0)
+    tensor.as<PowerScale>()[index] = PowerScale(value);
   else
     tensor.as<float>()[index] = value;
 }

@@ -59,14 +59,16 @@ RawRows codes(const WeightShape& shape, const WeightPiece& piece, uint64_t seed,
               DecodedRows& memory) {
   const int64_t width = piece.columns.size();
   const bool eight_bits = shape.format == WeightFormat::int8, floating = shape.format == WeightFormat::fp8;
-  const float largest = floating ? 448.0F : eight_bits ? 127.0F : 7.0F;
+  const bool four_bit_floats = shape.format == WeightFormat::mxfp4;
+  const float largest = floating ? 448.0F : four_bit_floats ? 6.0F : eight_bits ? 127.0F : 7.0F;
   const uint8_t zero = eight_bits ? 128 : 8;
   const UniformMatrix matrix(seed, piece);
   memory.values.resize(static_cast<size_t>(rows.size() * width));
   auto* code = reinterpret_cast<uint8_t*>(memory.values.data());
   matrix.for_each(rows, [&](float value) {
-    *code++ =
-        floating ? Float8(value * largest).bits : static_cast<uint8_t>(std::lround(value * largest) + zero);
+    *code++ = floating          ? Float8(value * largest).bits
+              : four_bit_floats ? static_cast<uint8_t>(8 * (value + 1))
+                                : static_cast<uint8_t>(std::lround(value * largest) + zero);
   });
   const Shape groups{rows.size(), shape.groups()};
   const auto count = static_cast<size_t>(groups.elements());

@@ -13,10 +13,8 @@ struct Registered {
 };
 
 constexpr Registered schemes[] = {
-    {"gptq", gptq_scheme},
-    {"awq", awq_scheme},
-    {"compressed-tensors", compressed_tensors_scheme},
-    {"fp8", fp8_scheme},
+    {"gptq", gptq_scheme}, {"awq", awq_scheme},     {"compressed-tensors", compressed_tensors_scheme},
+    {"fp8", fp8_scheme},   {"mxfp4", mxfp4_scheme},
 };
 
 class FloatingPoint final : public QuantScheme {

@@ -18,6 +18,7 @@ std::unique_ptr<const QuantScheme> gptq_scheme(const SchemeConfig& config);
 std::unique_ptr<const QuantScheme> awq_scheme(const SchemeConfig& config);
 std::unique_ptr<const QuantScheme> compressed_tensors_scheme(const SchemeConfig& config);
 std::unique_ptr<const QuantScheme> fp8_scheme(const SchemeConfig& config);
+std::unique_ptr<const QuantScheme> mxfp4_scheme(const SchemeConfig& config);
 
 // Of a checkpoint in floating point. tied: its table of tokens is its head.
 std::unique_ptr<const QuantScheme> scheme_while_loading(WeightFormat format, bool tied);

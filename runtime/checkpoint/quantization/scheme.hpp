@@ -92,7 +92,7 @@ class QuantScheme {
   // Error (input) on a module that contradicts the config.
   virtual std::unique_ptr<const StoredWeight> of(const std::string& module, const Shape& shape,
                                                  const WeightIndex* index) const;
-  // A tensor [experts, outputs, inputs] with the matrices of a layer's experts: published ones are in floating point.
+  // A tensor [experts, outputs, inputs] with the matrices of a layer's experts; most publishers leave it in floating point.
   virtual std::unique_ptr<const StoredWeight> fused_experts(const std::string& tensor,
                                                             const Shape& shape) const;
 

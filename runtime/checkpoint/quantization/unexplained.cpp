@@ -28,6 +28,7 @@ constexpr std::array looks = {
     Look{".weight_scale", "I8", "compressed-tensors",
          R"("quant_method": "compressed-tensors", "format": "int-quantized", ...)"},
     Look{".weight_scale", "F8_E4M3", "FP8", R"("quant_method": "fp8", "activation_scheme": "dynamic")"},
+    Look{"_proj_blocks", "", "MXFP4", R"("quant_method": "mxfp4")"},
     Look{".absmax", "", "bitsandbytes, which is not supported", "use the model in bf16 with --quantize int8"},
 };
 

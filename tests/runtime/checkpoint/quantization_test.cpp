@@ -146,7 +146,13 @@ std::unique_ptr<const QuantScheme> scheme_from(const std::string& quantization) 
 
 float float_at(const ConstTensorView& view, int64_t i) {
   if (view.dtype == DType::bf16) return static_cast<float>(view.as<BFloat16>()[i]);
+  if (view.dtype == DType::e8m0) return std::ldexp(1.0F, view.as<uint8_t>()[i] - 127);
   return view.dtype == DType::fp16 ? static_cast<float>(view.as<Float16>()[i]) : view.as<float>()[i];
+}
+
+float e2m1(int code) {
+  constexpr float magnitudes[] = {0, 0.5F, 1, 1.5F, 2, 3, 4, 6};
+  return code & 8 ? -magnitudes[code & 7] : magnitudes[code & 7];
 }
 
 // The value that decoded rows give an element.
@@ -162,6 +168,7 @@ float value_of(const ModuleQuantization& q, const RawRows& raw, const Box& box, 
     wide.bits = code;
     return static_cast<float>(wide) * scale;
   }
+  if (q.format == WeightFormat::mxfp4) return e2m1(code) * scale;
   const int common = q.format == WeightFormat::int4 ? 8 : 128;
   const int zero = q.zeros ? raw.zeros.as<uint8_t>()[at] : common;
   return static_cast<float>(code - zero) * scale;
@@ -170,13 +177,12 @@ float value_of(const ModuleQuantization& q, const RawRows& raw, const Box& box, 
 using Expected = std::function<float(int64_t row, int64_t input)>;
 
 // Every rectangle, decoded from what it needs alone, holds the values that the publisher's rule gives.
-void expect_rectangles(MadeModule& module, const QuantScheme& scheme, int64_t outputs, int64_t inputs,
-                       const Expected& expected) {
-  const std::unique_ptr<const StoredWeight> stored = scheme.of("m", {outputs, inputs}, &module.known(scheme));
-  const ModuleQuantization& q = stored->quantization();
+void expect_rectangles(MadeModule& module, const QuantScheme& scheme, const StoredWeight& stored,
+                       int64_t outputs, int64_t inputs, const Expected& expected) {
+  const ModuleQuantization& q = stored.quantization();
   for (int i = 0; i < 60; ++i) {
     const Box box = i == 0 ? Box{{0, outputs}, {0, inputs}} : Box{part_of(outputs), part_of(inputs)};
-    const std::vector<StoredBox> needs = stored->needs(box);
+    const std::vector<StoredBox> needs = stored.needs(box);
     std::vector<std::vector<std::byte>> bytes;
     std::vector<TensorInfo> infos;
     for (const StoredBox& need : needs) {
@@ -200,7 +206,7 @@ void expect_rectangles(MadeModule& module, const QuantScheme& scheme, int64_t ou
       }
       DecodedRows memory;
       const Box chunk{rows, box.columns};
-      const RawRows raw = stored->decode(chunk, streamed, memory);
+      const RawRows raw = stored.decode(chunk, streamed, memory);
       ASSERT_EQ(raw.values.shape, (Shape{rows.size(), box.columns.size()}));
       for (int64_t row = 0; row < rows.size(); ++row)
         for (int64_t column = 0; column < box.columns.size(); ++column) {
@@ -211,6 +217,12 @@ void expect_rectangles(MadeModule& module, const QuantScheme& scheme, int64_t ou
         }
     }
   }
+}
+
+void expect_rectangles(MadeModule& module, const QuantScheme& scheme, int64_t outputs, int64_t inputs,
+                       const Expected& expected) {
+  const std::unique_ptr<const StoredWeight> stored = scheme.of("m", {outputs, inputs}, &module.known(scheme));
+  expect_rectangles(module, scheme, *stored, outputs, inputs, expected);
 }
 
 int nibble(uint32_t word, int bits, int64_t place) {
@@ -263,6 +275,38 @@ TEST(Awq, DecodesAnyRectangle) {
     const int z = nibble(module.at<uint32_t>("qzeros", g, row / 8), 4, place_of[row % 8]);
     return static_cast<float>(q - z) * static_cast<float>(module.at<Float16>("scales", g, row));
   });
+}
+
+TEST(Mxfp4, DecodesAnyRectangleOfFusedExperts) {
+  constexpr int64_t experts = 3, n = 10, k = 96, blocks = k / 32;
+  MadeModule module;
+  module.add("up_blocks", "U8", {experts, n, blocks, 16});
+  module.add("up_scales", "U8", {experts, n, blocks});
+  for (int64_t i = 0; i < experts * n * blocks; ++i)
+    if (module.at<uint8_t>("up_scales", i / blocks, i % blocks) == 255)
+      module.set<uint8_t>("up_scales", i, 0);
+  const auto scheme = scheme_from(
+      R"({"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "lm_head"]})");
+  const auto stored = scheme->fused_experts("m.up", {experts, n, k});
+  EXPECT_EQ(stored->tensors()[0].shapes[0], (std::vector<int64_t>{experts, n, blocks, 16}));
+  expect_rectangles(module, *scheme, *stored, experts * n, k, [&](int64_t row, int64_t input) {
+    return e2m1(nibble(module.at<uint8_t>("up_blocks", row, input / 2), 4, input % 2)) *
+           std::ldexp(1.0F, module.at<uint8_t>("up_scales", row, input / 32) - 127);
+  });
+
+  module.set<uint8_t>("up_scales", 7 * blocks + 1, 255);
+  const auto decode = [&](IndexRange columns) {
+    const Box box{{7, 8}, columns};
+    const std::vector<StoredBox> needs = stored->needs(box);
+    const std::vector<std::byte> codes = module.cut(needs[0]), scales = module.cut(needs[1]);
+    const std::vector<StoredPart> parts{{nullptr, {needs[0].rows, needs[0].columns}, codes},
+                                        {nullptr, {needs[1].rows, needs[1].columns}, scales}};
+    DecodedRows memory;
+    stored->decode(box, parts, memory);
+  };
+  decode({0, 32});
+  expect_contains(refusal_of([&] { decode({31, 33}); }), "m.up_scales");
+  expect_contains(refusal_of([&] { scheme->fused_experts("m.up", {experts, n, 40}); }), "blocks of 32");
 }
 
 std::string compressed(const std::string& format, const std::string& weights, const std::string& inputs) {
