@@ -96,8 +96,8 @@ std::vector<GenerationRequest> requests_of(int64_t vocabulary) {
 
 // Ranks hold experts whole, in parts that cut groups of inputs, and both; what is rounded is the whole row.
 TEST(Experts, InCodesGiveGoldenTokensAndTheSameBitsOnEveryGrid) {
-  for (const char* name :
-       {"q-moe-gptq", "q-moe-awq", "q-moe-w4a16", "q-moe-int8", "q-moe-fp8-channel", "q-moe-fp8-block"}) {
+  for (const char* name : {"q-moe-gptq", "q-moe-awq", "q-moe-w4a16", "q-moe-int8", "q-moe-fp8-channel",
+                           "q-moe-fp8-block", "q-mxfp4-gpt-oss"}) {
     const Golden golden = testing::read_golden(name);
     const bool blocks = std::string_view(name) == "q-moe-fp8-block";
     for (const DType dtype : {DType::fp32, DType::bf16}) {

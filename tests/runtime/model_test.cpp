@@ -286,6 +286,7 @@ std::vector<CudaSubject> cuda_subjects() {
                                         "q-moe-gptq",
                                         "q-moe-int8",
                                         "q-moe-fp8-block",
+                                        "q-mxfp4-gpt-oss",
                                         "tiny-glm4-moe",
                                         "tiny-hy3",
                                         "tiny-minimax-m2",

@@ -23,8 +23,9 @@ namespace {
 constexpr const char* quantised_models[] = {
     "q-gptq",        "q-gptq-act",    "q-awq",           "q-w4a16",     "q-w8a16",           "q-int8",
     "q-int8-1layer", "q-fp8-channel", "q-fp8-static-kv", "q-fp8-block", "q-fp8-block-1layer"};
-constexpr const char* quantised_mixtures[] = {"q-moe-gptq", "q-moe-awq",         "q-moe-w4a16",
-                                              "q-moe-int8", "q-moe-fp8-channel", "q-moe-fp8-block"};
+constexpr const char* quantised_mixtures[] = {"q-moe-gptq",     "q-moe-awq",         "q-moe-w4a16",
+                                              "q-moe-int8",     "q-moe-fp8-channel", "q-moe-fp8-block",
+                                              "q-mxfp4-gpt-oss"};
 
 WeightIndex index_of(const std::filesystem::path& directory, const ModelConfig& config) {
   WeightIndex index = read_index(directory);
@@ -77,9 +78,12 @@ std::vector<float> whole_matrix(const QuantScheme& scheme, const WeightIndex& in
       const uint8_t code = raw.values.as<uint8_t>()[row * columns + column];
       Float8 number;
       number.bits = code;
+      constexpr float e2m1[] = {0, 0.5F, 1, 1.5F, 2, 3, 4, 6, 0, -0.5F, -1, -1.5F, -2, -3, -4, -6};
       const int zero = q.zeros ? raw.zeros.as<uint8_t>()[at] : q.format == WeightFormat::int4 ? 8 : 128;
       values[static_cast<size_t>(row * columns + input)] =
-          (q.format == WeightFormat::fp8 ? static_cast<float>(number) : static_cast<float>(code - zero)) *
+          (q.format == WeightFormat::fp8     ? static_cast<float>(number)
+           : q.format == WeightFormat::mxfp4 ? e2m1[code & 15]
+                                             : static_cast<float>(code - zero)) *
           scales[static_cast<size_t>(at)];
     }
   return values;
