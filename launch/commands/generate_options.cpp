@@ -53,7 +53,7 @@ void add_request_options(Grammar& grammar, GenerateOptions& options) {
   grammar.add("shard", parsed("I/N", options.shard, parse_shard).by_default("0/1"),
               "serve every N-th request only, from the I-th on, counted from 0");
   grammar.add("reasoning", parsed("auto|off|NAME", options.reasoning, parse_reasoning).by_default("off"),
-              "the model's thought apart from its answer; auto: by the model's tokens; or think, mistral");
+              "the model's thought apart from its answer; auto: by its tokens; or think, mistral, harmony");
   grammar.add("quiet", on(options.quiet), "nothing on stderr but warnings and errors");
   grammar.add("fail-on", parsed("HOW", options.fail_on, parse_fail_on).by_default("any"),
               "exit with 1 if any request failed; none: never; 5%: if more did");

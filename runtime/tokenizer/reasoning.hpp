@@ -24,7 +24,8 @@ struct ReasoningFormat;
 class Reasoning {
  public:
   struct Text {
-    std::string thought, answer;  // without the marks between them and without special tokens
+    std::string thought,
+        answer;  // without the marks between them and without special tokens; several of a kind on lines of their own
   };
 
   // name: of a format, or "auto": the first whose marks are added tokens of the tokenizer. Nothing where they are not.
@@ -36,9 +37,8 @@ class Reasoning {
 
  private:
   const ReasoningFormat* format_ = nullptr;
-  std::vector<int32_t> marks_;  // ids, in the order of the format
-  // That ends the prompt, blanks aside: a template may open the thought, or close it.
-  std::optional<int32_t> prompt_mark_;
+  std::vector<int32_t> marks_;    // ids, in the order of the format
+  std::vector<int32_t> context_;  // the end of the prompt that decides how the output begins
 };
 
 }  // namespace maniple
