@@ -30,9 +30,10 @@ void add_text(const Tokenizer& tokenizer, Answer& answer, const Reasoning* reaso
     answer.text = std::move(whole);
     return;
   }
-  auto [thought, text] = reasoning->split(tokenizer, tokens, cut);
+  auto [thought, text, calls] = reasoning->split(tokenizer, tokens, cut);
   answer.reasoning = std::move(thought);
   answer.text = std::move(text);
+  answer.calls = std::move(calls);
 }
 
 void CompletionBuilder::open(const GenerationRequest& request) {

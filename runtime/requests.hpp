@@ -2,6 +2,7 @@
 #pragma once
 
 #include <runtime/scheduling/generation_request.hpp>
+#include <runtime/tokenizer/reasoning.hpp>
 
 #include <cstdint>
 #include <optional>
@@ -18,6 +19,7 @@ struct Answer {
   std::optional<std::string> text;
   std::optional<std::string>
       reasoning;                   // the thought, where it goes apart; the text is then the answer behind it
+  std::vector<ToolCall> calls;     // apart too, of a format that has them; else they stay in the text
   std::vector<TokenScore> scores;  // one per token if asked for
   FinishReason reason = FinishReason::none;
 };

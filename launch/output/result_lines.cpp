@@ -23,6 +23,21 @@ const char* reason_of(const Answer& answer) {
   return answer.reason == FinishReason::stop ? "stop" : "length";
 }
 
+// In OpenAI's shape, numbered.
+json calls_of(const Answer& answer) {
+  json calls = json::array();
+  for (const ToolCall& call : answer.calls) {
+    constexpr std::string_view given = "functions.";  // those of the request
+    const bool is_given = call.recipient.starts_with(given);
+    calls.push_back(
+        {{"id", fmt::format("call_{}", calls.size())},
+         {"type", "function"},
+         {"function",
+          {{"name", call.recipient.substr(is_given ? given.size() : 0)}, {"arguments", call.arguments}}}});
+  }
+  return calls;
+}
+
 size_t tokens_of(const std::vector<Answer>& answers) {
   return std::transform_reduce(answers.begin(), answers.end(), size_t{0}, std::plus<>(),
                                [](const Answer& answer) { return answer.tokens.size(); });
@@ -72,6 +87,7 @@ json continuation_of(const FinishedRequest& completion) {
 void add_answer(json& line, const Answer& answer, const Tokenizer* tokenizer) {
   if (answer.reasoning) line["reasoning"] = *answer.reasoning;
   if (answer.text) line["text"] = *answer.text;
+  if (!answer.calls.empty()) line["tool_calls"] = calls_of(answer);
   line["tokens"] = answer.tokens;
   line["finish_reason"] = reason_of(answer);
   for (size_t i = 0; i < answer.scores.size(); ++i) {
@@ -198,10 +214,12 @@ json message_of(const Answer& answer) {
   const std::string text = answer.text.value_or("");
   if (!answer.reasoning) return {{"role", "assistant"}, {"content", text}};
   const json thought = text_or_null(*answer.reasoning);
-  return {{"role", "assistant"},
-          {"content", text_or_null(text)},
-          {"reasoning", thought},
-          {"reasoning_content", thought}};
+  json message = {{"role", "assistant"},
+                  {"content", text_or_null(text)},
+                  {"reasoning", thought},
+                  {"reasoning_content", thought}};
+  if (!answer.calls.empty()) message["tool_calls"] = calls_of(answer);
+  return message;
 }
 
 json choice(const RequestLabel& label, const FinishedRequest& completion, uint32_t index,
@@ -216,7 +234,8 @@ json choice(const RequestLabel& label, const FinishedRequest& completion, uint32
     choice["text"] = (label.echo ? label.echo->text : "") + answer.text.value_or("");
     choice["logprobs"] = completion_scores(label, completion, answer, tokenizer);
   }
-  choice["finish_reason"] = reason_of(answer);
+  const bool calls = answer.reason == FinishReason::stop && !answer.calls.empty();
+  choice["finish_reason"] = calls ? "tool_calls" : reason_of(answer);
   if (label.shape == RequestShape::completion && label.prompt_logprobs >= 0)
     choice["prompt_logprobs"] = prompt_scores(label, completion, tokenizer);
   return choice;

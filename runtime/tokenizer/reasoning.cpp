@@ -181,10 +181,13 @@ Reasoning::Text Reasoning::split(const Tokenizer& tokenizer, Ids output, size_t 
   left -= std::min(left, cut);
   Text text;
   for (size_t i = 0; i < parts.size(); ++i) {
+    const bool is_whole = said[i].size() <= left;
     said[i].resize(std::min(said[i].size(), left));
     left -= said[i].size();
     if (parts[i].kind == OutputPart::thought) add_line(text.thought, said[i]);
     if (parts[i].kind == OutputPart::answer) add_line(text.answer, said[i]);
+    if (parts[i].kind == OutputPart::call) text.calls.push_back({parts[i].recipient, said[i]});
+    if (!is_whole) break;
   }
   return text;
 }

@@ -20,12 +20,18 @@ std::vector<std::string> reasoning_names();
 
 struct ReasoningFormat;
 
+// For a tool; the arguments may be cut.
+struct ToolCall {
+  std::string recipient, arguments;
+};
+
 // How to split the output of one prompt.
 class Reasoning {
  public:
   struct Text {
-    std::string thought,
-        answer;  // without the marks between them and without special tokens; several of a kind on lines of their own
+    // Without the marks between them and without special tokens; several of a kind are joined by line breaks.
+    std::string thought, answer;
+    std::vector<ToolCall> calls;  // of a format that has messages to tools; elsewhere calls are answer
   };
 
   // name: of a format, or "auto": the first whose marks are added tokens of the tokenizer. Nothing where they are not.

@@ -125,4 +125,5 @@ def main():
     (folder / "cases.json").write_text(json.dumps(cases, ensure_ascii=True, separators=(",", ":")) + "\n")
 
 
-main()
+if __name__ == "__main__":
+    main()
