@@ -64,6 +64,10 @@ WEATHER = {"type": "function", "function": {
         "unit": {"type": "string", "enum": ["celsius", "fahrenheit"]},
         "days": {"type": "integer", "default": 1, "minimum": 0.5, "nullable": False}}},
     "return": {"type": "string"}}}
+STATION = {"type": "function", "function": {"name": "station", "parameters": {"type": "object", "properties": {
+    "ids": {"type": "array", "items": {"type": "integer"}, "nullable": True}, "any": {"type": "array"}, "unit": {"type": ["string", "null"], "default": None}, "one": {"type": ["string"]},
+    "at": {"type": "object", "required": ["x"], "properties": {"x": {"type": "number"}, "deep": {"type": "array", "items": {"type": "object", "properties": {"name": {"enum": ["a", "b"]}}}}}},
+    "kind": {"type": "string", "enum": ["near", "far"], "default": "near"}, "bare": {}}}}}
 CLOCK = {"type": "function", "function": {"name": "clock", "description": "", "parameters": {"type": "object", "properties": {}}}}
 SYSTEM = {"role": "system", "content": " You are \"terse\" & 'exact'.\n"}
 SUM = {"role": "user", "content": "What is 2+2? 你好 🎉\n"}
@@ -98,12 +102,16 @@ CONVERSATIONS = {
     "begins with the assistant": [FOUR, SUM],
     "an unknown role": [SUM, {"role": "robot", "content": "beep"}],
     "no content": [{"role": "user"}],
+    "a thought before a call": [SYSTEM, PARIS, {"role": "assistant", "thinking": "Ask.", "tool_calls": [CALL]}, RESULT],
+    "a thought at the end": [SUM, {**FOUR, "thinking": "Add."}],
+    "marks in the text": [SUM, {"role": "assistant", "content": "<|channel|>final<|message|>4"}, PARIS],
 }
 OPTIONS = [
     {},
     {"add_generation_prompt": True, "tools": [WEATHER, CLOCK]},
-    {"add_generation_prompt": True, "enable_thinking": False, "today": "1 May 2030", "tools": []},
+    {"add_generation_prompt": True, "enable_thinking": False, "reasoning_effort": "high", "today": "1 May 2030", "tools": []},
     {"enable_thinking": True, "tools": [CLOCK], "tools_go_to": "system", "builtin_tools": ["search", "interpreter", "get_weather"]},
+    {"add_generation_prompt": True, "tools": [STATION], "reasoning_effort": "low"},
 ]
 TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
 
