@@ -64,7 +64,7 @@ WEATHER = {"type": "function", "function": {
         "unit": {"type": "string", "enum": ["celsius", "fahrenheit"]},
         "days": {"type": "integer", "default": 1, "minimum": 0.5, "nullable": False}}},
     "return": {"type": "string"}}}
-STATION = {"type": "function", "function": {"name": "station", "parameters": {"type": "object", "properties": {
+STATION = {"type": "function", "function": {"name": "station", "description": "A station.", "parameters": {"type": "object", "properties": {
     "ids": {"type": "array", "items": {"type": "integer"}, "nullable": True}, "any": {"type": "array"}, "unit": {"type": ["string", "null"], "default": None}, "one": {"type": ["string"]},
     "at": {"type": "object", "required": ["x"], "properties": {"x": {"type": "number"}, "deep": {"type": "array", "items": {"type": "object", "properties": {"name": {"enum": ["a", "b"]}}}}}},
     "kind": {"type": "string", "enum": ["near", "far"], "default": "near"}, "bare": {}}}}}
@@ -110,8 +110,7 @@ OPTIONS = [
     {},
     {"add_generation_prompt": True, "tools": [WEATHER, CLOCK]},
     {"add_generation_prompt": True, "enable_thinking": False, "reasoning_effort": "high", "today": "1 May 2030", "tools": []},
-    {"enable_thinking": True, "tools": [CLOCK], "tools_go_to": "system", "builtin_tools": ["search", "interpreter", "get_weather"]},
-    {"add_generation_prompt": True, "tools": [STATION], "reasoning_effort": "low"},
+    {"enable_thinking": True, "tools": [CLOCK, STATION], "tools_go_to": "system", "builtin_tools": ["search", "interpreter", "get_weather"]},
 ]
 TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
 
