@@ -23,14 +23,6 @@ SeedReport drawn_seed() {
   return {uint64_t{device()} << 32 | device(), "drawn"};
 }
 
-// Loads the template for the first chat.
-RenderChat renderer_of(const ModelFiles& files, const std::optional<std::string>& name, std::time_t now) {
-  return [files, name, now, loaded = std::make_shared<std::optional<ChatTemplate>>()](const auto& chat) {
-    if (!*loaded) loaded->emplace(ChatTemplate::load(files, name));
-    return chat_prompt(**loaded, chat, now);
-  };
-}
-
 // Somebody may have moved or removed them; the journals still hold all.
 bool has_final_files(const fs::path& run, const RunProgress& counts) {
   const auto holds = [&](const char* name) {
@@ -173,10 +165,19 @@ ResultStore& GenerateJob::open_store(bool peers_report_deaths) {
   return ordered_.emplace(*output_, options_.shard);
 }
 
+// Loads the template for the first chat.
+RenderChat GenerateJob::renderer() const {
+  return [files = files_, name = options_.chat_template, now = started_,
+          loaded = std::make_shared<std::optional<ChatTemplate>>()](const auto& chat) {
+    if (!*loaded) loaded->emplace(ChatTemplate::load(files, name));
+    return chat_prompt(**loaded, chat, now);
+  };
+}
+
 RequestReader::Options GenerateJob::reader_options(const RankModel& model) const {
   RequestReader::Options reading;
   reading.tokenizer = model.tokenizer();
-  reading.render_chat = renderer_of(files_, options_.chat_template, started_);
+  reading.render_chat = renderer();
   reading.model_name = files_.name();
   if (!options_.quiet)
     reading.note = [](const std::string& text) { say(fmt::format("maniple: note: {}\n", text)); };

@@ -46,6 +46,8 @@ class GenerateJob {
   ResultStore& open_store(bool peers_report_deaths);
   RequestReader::Lines lines();
   RequestReader::Options reader_options(const RankModel& model) const;
+  // Every chat sees the time at which its run began, also after a resume on another day.
+  RenderChat renderer() const;
 
   // Call after the last result. Returns the exit code.
   ExitCode close(const RunSummary& summary, size_t failed, const std::string& record);

@@ -115,6 +115,8 @@ std::string chat_prompt(const ChatTemplate& chat_template, const ordered_json& r
   for (const char* name : {"enable_thinking", "add_generation_prompt"})
     if (const ordered_json* choice = find(request, name, Type::boolean, "true or false"))
       variables[name] = *choice;
+  if (const ordered_json* effort = find(request, "reasoning_effort", Type::string, "a text"))
+    variables["reasoning_effort"] = *effort;
   return chat_template.render(variables, now);
 }
 

@@ -11,7 +11,7 @@
 
 namespace maniple {
 
-// request: "messages"; "tools", "documents", "enable_thinking", "add_generation_prompt" (true unless
+// request: "messages"; "tools", "documents", "enable_thinking", "reasoning_effort", "add_generation_prompt" (true unless
 // given) and "chat_template_kwargs", an object with further variables. Of messages the template sees no null
 // field, "thinking" and "reasoning_content" where it has one of these or "reasoning", and a content of several
 // text parts as one text, joined by line breaks, if it wants one text; all else unchanged. Ignores fields that do not concern the prompt. Fails (input) on a mistyped field, on

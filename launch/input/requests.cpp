@@ -34,7 +34,8 @@ std::string sampling_names() {
 const std::string plain_fields = "id prompt tokens messages continuation reasoning " + sampling_names();
 const Names known_fields = words_of(plain_fields);
 const Names known_beside_messages =
-    words_of(plain_fields + "tools documents enable_thinking add_generation_prompt chat_template_kwargs");
+    words_of(plain_fields +
+             "tools documents enable_thinking reasoning_effort add_generation_prompt chat_template_kwargs");
 // Of lines in the shape of OpenAI's batch files.
 const Names line_fields = {"custom_id", "method", "url", "body"};
 // They decide how an answer travels, who pays and when it is computed: ignored.
@@ -52,7 +53,8 @@ const std::string both_bodies =
 const Names completion_body = words_of(both_bodies + "prompt best_of suffix prompt_embeds");
 const Names chat_body =
     words_of(both_bodies +
-             "messages max_completion_tokens top_logprobs reasoning tools tool_choice parallel_tool_calls "
+             "messages max_completion_tokens top_logprobs reasoning reasoning_effort tools tool_choice "
+             "parallel_tool_calls "
              "documents add_generation_prompt chat_template_kwargs modalities audio functions function_call "
              "web_search_options continue_final_message include_reasoning chat_template");
 
@@ -140,15 +142,18 @@ void read_completion(const JsonFields& body, RequestLine& request, const std::st
   if (body.boolean_or("echo", false)) request.label.echo.emplace(Echo{request.prompt.value_or("")});
 }
 
-// Checks only the form: whether the template takes the messages, it decides itself.
-void check_messages(const JsonFields& fields) {
+// Checks only the form: whether the template takes the messages, and what an effort means, it decides itself.
+void check_chat(const JsonFields& fields) {
+  static const Names efforts = words_of("none minimal low medium high xhigh");  // OpenAI's
+  if (fields.find("reasoning_effort") && std::ranges::count(efforts, fields.text("reasoning_effort")) == 0)
+    fields.refuse("reasoning_effort", fmt::format("{}", fmt::join(efforts, ", ")));
   const json* messages = fields.find("messages");
   if (!messages || !messages->is_array() || messages->empty())
     fields.refuse("messages", "a list with at least one message");
 }
 
 void read_chat(const JsonFields& body, RequestLine& request) {
-  check_messages(body);
+  check_chat(body);
   if (body.boolean_or("echo", false)) body.refuse("echo", "false only");
   request.reasoning = reasoning_of(body);
   const auto longest = whole<uint32_t>(body, "max_completion_tokens", request.error);
@@ -238,7 +243,7 @@ RequestLine parse_plain_request(const json& object, uint64_t number, const std::
   RequestLine request;
   request.label.id = id_of(fields, number);
   const std::string source = source_of(fields, where);
-  if (source == "messages") check_messages(fields);
+  if (source == "messages") check_chat(fields);
   if (source == "prompt") request.prompt = fields.text("prompt");
   request.tokens = fields.token_ids("tokens");
   request.sampling = sampling_of(fields, request.error);

@@ -92,9 +92,8 @@ std::vector<OutputPart> messages(const Tokenizer& tokenizer, Ids marks, Ids cont
   std::optional<std::vector<int32_t>> header;  // so far
   OutputPart open{OutputPart::answer, {}};
   const auto pass = [&](int32_t mark) {
-    if (mark == start || (mark == channel && !header)) header.emplace();
-    if (mark == channel) header->push_back(mark);
-    if (mark == start || mark == channel) return;
+    if (mark == start) return void(header.emplace());
+    if (mark == channel) return (header ? *header : header.emplace()).push_back(mark);
     if (mark != message) open = {OutputPart::answer, {}};
     if (mark == message && header) open = announced(tokenizer, channel, *header);
     header.reset();

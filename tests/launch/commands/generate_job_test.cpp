@@ -1,5 +1,7 @@
 #include <launch/commands/generate_job.hpp>
 
+#include <nlohmann/json.hpp>
+
 #include "../run_directory/run_directory_testing.hpp"
 
 namespace maniple {
@@ -86,6 +88,30 @@ TEST_F(ChatJobTest, ARunBegunBeforeChatsWereUnlimitedGoesOnAsItBegan) {
   EXPECT_EQ(GenerateJob(options_, plan_, "here", disk_).expected_bytes(), short_answers);
   EXPECT_FALSE(Manifest::read(*options_.run_dir)->find("unlimited_chats"));
   EXPECT_THROW(before.check_same(*now, *options_.run_dir), Error) << "shards of both are not merged";
+}
+
+TEST_F(ChatJobTest, ARunThatGoesOnOnAnotherDayShowsTemplatesTheDayOfItsFirstStart) {
+  const std::filesystem::path model = scratch_.path() / "model";
+  std::filesystem::create_directory(model);
+  for (const char* name : {"config.json", "tokenizer.json"})
+    std::filesystem::copy_file(options_.engine.model / name, model / name);
+  testing::write_content(model / "chat_template.jinja", "{{ strftime_now('%Y-%m-%d') }}");
+  options_.engine.model = model;
+  const auto day = [&] {
+    const GenerateJob job(options_, plan_, "here", disk_);
+    return job.renderer()(nlohmann::ordered_json::parse(R"({"messages":[{"role":"user","content":"Hi"}]})"));
+  };
+  day();
+  const std::optional<Manifest> today = Manifest::read(*options_.run_dir);
+  Manifest earlier;
+  for (const char* name : {"version", "input", "requests", "shard", "model", "weights", "dtype", "sampling",
+                           "seed", "max_model_len", "level", "instruction_path", "unlimited_chats"})
+    earlier.set(name, *today->find(name));
+  earlier.set("started", "1700000000");
+  earlier.write(*options_.run_dir);
+  EXPECT_TRUE(day() == "2023-11-14" || day() == "2023-11-15") << day() << ": by the local time";
+  options_.run_dir = scratch_.path() / "fresh";
+  EXPECT_GT(day(), "2026-01-01");
 }
 
 TEST_F(ChatJobTest, RawTextForAModelWithAChatTemplateIsNoted) {

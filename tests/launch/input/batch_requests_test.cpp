@@ -140,6 +140,15 @@ TEST(BatchRequest, OfAChatMaySayWhetherThoughtsGoApart) {
   expect_batch_refusal(completion_line({{"reasoning", "split"}}), "unknown field \"reasoning\"");
 }
 
+TEST(BatchRequest, OfAChatMaySayHowMuchToThink) {
+  for (const char* effort : {"none", "minimal", "low", "medium", "high", "xhigh"})
+    EXPECT_EQ((*parsed(chat_line({{"reasoning_effort", effort}})).chat)["reasoning_effort"], effort);
+  EXPECT_NO_THROW(parsed(chat_line({{"reasoning_effort", nullptr}})));
+  expect_batch_refusal(
+      chat_line({{"reasoning_effort", "hihg"}}),
+      "body.reasoning_effort is \"hihg\"; supported: none, minimal, low, medium, high, xhigh");
+}
+
 TEST(BatchRequest, EveryFieldIsHonouredOrRefusedByName) {
   for (const json& asked : std::vector<json>{{{"suffix", "x"}},
                                              {{"use_beam_search", true}},
@@ -439,6 +448,24 @@ TEST(BatchResult, OfAChatHasItsThoughtUnderBothNamesAndNoContentBeforeTheAnswer)
             with({{"content", nullptr}, {"reasoning", "Ad"}, {"reasoning_content", "Ad"}}));
   EXPECT_EQ(message("", "4"),
             with({{"content", "4"}, {"reasoning", nullptr}, {"reasoning_content", nullptr}}));
+}
+
+TEST(BatchResult, OfAChatHasCallsApartWhereTheFormatHasThem) {
+  FinishedRequest done = scored();
+  done.answers[0].reasoning = "Ask.";
+  done.answers[0].text = "";
+  done.answers[0].calls = {{"functions.clock", "{\"zone\": \"UTC\"}"}, {"browser.open", ""}};
+  const auto choice = [&](FinishReason reason) {
+    done.answers[0].reason = reason;
+    return json::parse(
+        result_line({"\"a\"", RequestShape::chat, "m", 7}, done, nullptr))["response"]["body"]["choices"][0];
+  };
+  EXPECT_EQ(choice(FinishReason::stop)["message"]["tool_calls"], json::parse(R"([
+      {"id": "call_0", "type": "function", "function": {"name": "clock", "arguments": "{\"zone\": \"UTC\"}"}},
+      {"id": "call_1", "type": "function", "function": {"name": "browser.open", "arguments": ""}}])"));
+  EXPECT_EQ(choice(FinishReason::stop)["message"]["content"], nullptr);
+  EXPECT_EQ(choice(FinishReason::stop)["finish_reason"], "tool_calls");
+  EXPECT_EQ(choice(FinishReason::length)["finish_reason"], "length");
 }
 
 TEST(BatchResult, OfARefusedRequestSaysWhy) {

@@ -11,7 +11,7 @@ using nlohmann::ordered_json;
 
 const ChatTemplate all_variables = ChatTemplate::from_text(
     "{{ messages | tojson }} {{ tools | tojson }} {{ documents | tojson }} {{ add_generation_prompt }}"
-    " {{ enable_thinking }} {{ effort }}");
+    " {{ enable_thinking }} {{ effort }}{{ reasoning_effort }}");
 
 std::string prompt(const std::string& request) {
   return chat_prompt(all_variables, ordered_json::parse(request), 0);
@@ -39,6 +39,18 @@ TEST(ChatPrompt, GivesTheTemplateItsVariablesWithKeysInTheirOrder) {
                        "documents": [], "enable_thinking": false, "chat_template_kwargs": {"effort": "low"},
                        "temperature": 0.5, "functions": null})"),
       R"([{"role": "user", "content": "é"}] [{"z": 1, "a": 2}] [] True False low)");
+}
+
+TEST(ChatPrompt, ShowsTheTemplateTheEffortThatIsAskedFor) {
+  EXPECT_TRUE(prompt(R"({"messages": [1], "reasoning_effort": "high"})").ends_with("True  high"));
+  EXPECT_TRUE(
+      prompt(R"({"messages": [1], "chat_template_kwargs": {"reasoning_effort": "low"}})").ends_with("low"));
+  EXPECT_TRUE(
+      prompt(
+          R"({"messages": [1], "reasoning_effort": "high", "chat_template_kwargs": {"reasoning_effort": "low"}})")
+          .ends_with("high"));
+  EXPECT_TRUE(prompt(R"({"messages": [1], "reasoning_effort": null})").ends_with("True  "))
+      << "the template's own";
 }
 
 TEST(ChatPrompt, ShowsNoNullFieldAndAThoughtUnderTheNamesThatTemplatesRead) {

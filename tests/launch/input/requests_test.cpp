@@ -170,7 +170,7 @@ TEST(RequestLine, SaysByNameWhetherThoughtsGoApart) {
   EXPECT_EQ(parse_request({7, R"({"messages":[1],"reasoning":"off"})"}).reasoning, "off");
   EXPECT_FALSE(parse_request({7, R"({"prompt":"x","reasoning":null})"}).reasoning);
   expect_refusal(R"({"prompt":"x","reasoning":"on"})",
-                 R"(reasoning is "on"; supported: auto, off, think, mistral or split)");
+                 R"(reasoning is "on"; supported: auto, off, think, mistral, harmony or split)");
   expect_refusal(R"({"prompt":"x","reasoning":true})", "reasoning is true; supported: a string");
 }
 

@@ -160,7 +160,7 @@ TEST(Options, ReasoningHasTheNamesOfOthersAndNoUnknownOne) {
   EXPECT_EQ(generate({"--reasoning", "deepseek_r1"}).reasoning, "think");
   const Error refused = generate_refusal({"--reasoning", "mistrall"});
   EXPECT_EQ(refused.code(), ExitCode::usage);
-  expect_mentions(refused.what(), "must be one of: auto, off, think, mistral");
+  expect_mentions(refused.what(), "must be one of: auto, off, think, mistral, harmony");
   expect_mentions(refused.remedy(), "mistral");
 }
 

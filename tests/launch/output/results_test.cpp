@@ -161,6 +161,9 @@ TEST(ResultLine, HasTheThoughtBeforeTheText) {
   EXPECT_TRUE(plain_line("7", done).starts_with(R"({"id":7,"reasoning":"Add.","text":"4","tokens":[3,4])"));
   done.answers[0].reasoning = "";
   EXPECT_TRUE(plain_line("7", done).starts_with(R"({"id":7,"reasoning":"","text":"4")"));
+  done.answers[0].calls = {{"functions.f", "{}"}};
+  EXPECT_TRUE(plain_line("7", done).starts_with(
+      R"({"id":7,"reasoning":"","text":"4","tool_calls":[{"id":"call_0","type":"function","function":{"name":"f","arguments":"{}"}}],"tokens":[3,4],"finish_reason":"stop")"));
 }
 
 TEST(OrderedFile, HoldsWhatEndsBeforeItsTurn) {
@@ -271,6 +274,27 @@ TEST(Results, HaveTheThoughtApartOfRequestsThatAskForIt) {
   EXPECT_EQ(stored({}, "Add.F", true)["text"], "F")
       << "before a stop string in the answer; special marks say nothing";
   EXPECT_EQ(stored({}, "Ad", true)["reasoning"], "Ad") << "before a stop string in the thought";
+}
+
+TEST(Results, OfHarmonyLeaveOutEachOfItsThreeEnds) {
+  const Tokenizer tokenizer =
+      Tokenizer::from_json(ModelFiles(MANIPLE_TEST_DATA "/tokenizers/harmony-style").text("tokenizer.json"));
+  const auto reasoning = Reasoning::of("auto", tokenizer, tokenizer.encode("<|start|>assistant", false));
+  const std::string thought = "<|channel|>analysis<|message|>Add.<|end|><|start|>assistant";
+  const auto answer_to = [&](const std::string& output) {
+    Answer answer;
+    answer.tokens = tokenizer.encode(thought + output, false);
+    answer.reason = FinishReason::stop;
+    add_text(tokenizer, answer, &*reasoning);
+    EXPECT_EQ(answer.reasoning, "Add.");
+    return answer;
+  };
+  for (const std::string end : {"<|return|>", "<|endoftext|>"})
+    EXPECT_EQ(answer_to("<|channel|>final<|message|>4" + end).text, "4");
+  const Answer called = answer_to(" to=functions.f<|channel|>commentary json<|message|>{}<|call|>");
+  EXPECT_EQ(called.text, "");
+  ASSERT_EQ(called.calls.size(), 1U);
+  EXPECT_EQ(called.calls[0].arguments, "{}");
 }
 
 TEST(Results, OfAStreamAreWrittenAsTheyGrowEachByteOnceAndEndTheirLine) {

@@ -1,4 +1,4 @@
-// Cases computed by Hugging Face tokenizers for four families of tokenizers and by tiktoken for a fifth, and the incremental detokeniser on them.
+// Cases computed by Hugging Face tokenizers for five families of tokenizers and by tiktoken for a sixth, and the incremental detokeniser on them.
 #include <gtest/gtest.h>
 
 #include <random>
