@@ -10,8 +10,8 @@
 
 namespace maniple::testing {
 
-inline const std::vector<std::string> families = {"qwen-style", "llama3-style", "mistral-v1-style",
-                                                  "mistral-v3-style", "kimi-style", "harmony-style"};
+inline const std::vector<std::string> families = {"qwen-style",       "llama3-style", "mistral-v1-style",
+                                                  "mistral-v3-style", "kimi-style",   "harmony-style"};
 
 inline nlohmann::json read_json(const std::filesystem::path& path) {
   return nlohmann::json::parse(std::ifstream(path));
