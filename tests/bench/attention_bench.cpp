@@ -1,7 +1,9 @@
 // Attention with the heads of Qwen3-0.6B in bf16: decode as KV bytes read per second,
 // against the read bandwidth just before, and prefill as arithmetic. Calls walk
 // through 2 GiB of pages, as a forward pass walks through layers, so keys and values
-// come from memory. Alternating rounds, medians. Prints Markdown tables: the last ones
+// come from memory. Alternating rounds, medians. Prints Markdown tables: one of decode over
+// windows, as the mean of 256 steps from a context of 8,192 on, beside full attention to as many
+// tokens as the window has; the last ones
 // of latent attention with the rows of DeepSeek-V3, where `of bound` is the time against
 // the larger of bytes / (0.8 of the read bandwidth) and operations / (0.65 of dot products
 // from registers), and of the expanded form beside it.
@@ -89,8 +91,10 @@ struct Pages {
 // `batch` sequences of the same length; the last `queries` tokens of each are attended.
 class Case {
  public:
-  Case(Device& device, const HeadLayout& layout, int64_t sequences, int64_t length, int64_t queries_each)
+  Case(Device& device, const HeadLayout& layout, int64_t sequences, int64_t length, int64_t queries_each,
+       int64_t seen = 0)
       : heads(layout),
+        window(seen),
         batch(sequences),
         context(length),
         queries(queries_each),
@@ -107,12 +111,13 @@ class Case {
 
   // Records the seconds of one call, as the mean of enough calls to time them.
   void measure(Ops& ops, Pages& pages) {
-    const int64_t calls = std::max<int64_t>(1, 32768 / (batch * context));
+    const int64_t calls = window > 0 ? steps : std::max<int64_t>(1, 32768 / (batch * context));
     double total = 0;
     for (int64_t call = 0; call < calls; ++call) {
       take_blocks(pages);
+      if (window > 0) std::ranges::fill(past_, static_cast<int32_t>(context - 1 + call));
       const auto start = Clock::now();
-      ops.attention({q_, heads, attention_batch(), pages.view(heads), out_, 0.088388f});
+      ops.attention({q_, heads, attention_batch(), pages.view(heads), out_, 0.088388f, window});
       total += seconds_since(start);
     }
     seconds.push_back(total / static_cast<double>(calls));
@@ -127,12 +132,13 @@ class Case {
            (static_cast<double>(context) - 0.5 * static_cast<double>(queries - 1));
   }
 
+  static constexpr int64_t steps = block_size;  // of decode over a window
   const HeadLayout heads;
-  const int64_t batch, context, queries;
+  const int64_t window, batch, context, queries;
   std::vector<double> seconds, of_bandwidth, of_bound;
 
  private:
-  int64_t width() const { return (context + block_size - 1) / block_size; }
+  int64_t width() const { return (context + block_size - 1) / block_size + (window > 0 ? 1 : 0); }
 
   void take_blocks(Pages& pages) {
     for (int32_t& block : table_) block = static_cast<int32_t>(pages.next_block++ % Pages::blocks(heads));
@@ -166,6 +172,11 @@ void run(const Options& options) {
   std::vector<Case> cases;
   for (const int64_t context : {160, 512, 4096, 16384})
     for (const int64_t batch : {1, 8, 32}) cases.emplace_back(device, grouped_heads, batch, context, 1);
+  for (const int64_t window : {128, 1024, 4096})
+    for (const int64_t batch : {1, 8}) {
+      cases.emplace_back(device, grouped_heads, batch, window, 1);
+      cases.emplace_back(device, grouped_heads, batch, 8192, 1, window);
+    }
   for (const int64_t prompt : {512, 2048, 4096}) cases.emplace_back(device, grouped_heads, 1, prompt, prompt);
   for (const int64_t heads : {4, 8, 16, 128})
     for (const int64_t context : {512, 4096})
@@ -192,11 +203,17 @@ void run(const Options& options) {
       options.threads, name_of(path), median(bandwidth) / 1e9, peak, options.rounds);
   fmt::print("| decode: context | sequences | ms | KV GB/s | of read bandwidth |\n|---|---|---|---|---|\n");
   for (const Case& c : cases)
-    if (c.queries == 1 && c.heads.kv_heads > 1) {
+    if (c.queries == 1 && c.heads.kv_heads > 1 && c.window == 0) {
       const double seconds = median(c.seconds);
       fmt::print("| {} | {} | {:.3f} | {:.1f} | {:.0f} % |\n", c.context, c.batch, seconds * 1e3,
                  c.bytes() / seconds / 1e9, 100 * median(c.of_bandwidth));
     }
+  fmt::print(
+      "\n| decode over a window | sequences | ms | of full attention to as many |\n|---|---|---|---|\n");
+  for (const Case& c : cases)
+    if (c.window > 0)
+      fmt::print("| {} | {} | {:.3f} | {:.2f} |\n", c.window, c.batch, median(c.seconds) * 1e3,
+                 median(c.seconds) / median((&c - 1)->seconds));
   fmt::print("\n| prefill: tokens | heads | keys, values | ms | GFLOP/s |\n|---|---|---|---|---|\n");
   for (const Case& c : cases)
     if (c.queries > 1) {
