@@ -19,7 +19,7 @@ from pathlib import Path
 
 import torch
 from transformers import (AutoModelForCausalLM, DeepseekV2Config, DeepseekV3Config, Glm4MoeConfig, Glm4MoeLiteConfig, HYV3Config, LlamaConfig, MiniMaxM2Config,
-                          MistralConfig, MixtralConfig, Qwen2Config, Qwen2MoeConfig, Qwen3Config, Qwen3MoeConfig)
+                          MinistralConfig, MistralConfig, MixtralConfig, Qwen2Config, Qwen2MoeConfig, Qwen3Config, Qwen3MoeConfig)
 
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 EXACT = 2e-4
@@ -28,7 +28,7 @@ LATENT = (DeepseekV2Config, DeepseekV3Config, Glm4MoeLiteConfig)
 
 def random_config(rng):
     pick = rng.choice
-    architecture = pick([Qwen3Config, LlamaConfig, Qwen2Config, MistralConfig, Qwen3MoeConfig, MixtralConfig, Glm4MoeConfig, HYV3Config,
+    architecture = pick([Qwen3Config, LlamaConfig, Qwen2Config, MistralConfig, MinistralConfig, Qwen3MoeConfig, MixtralConfig, Glm4MoeConfig, HYV3Config,
                          MiniMaxM2Config, Qwen2MoeConfig, *LATENT])
     kv_heads = pick([1, 2, 3, 4])
     heads, head_dim = kv_heads * pick([1, 2, 3, 4, 7]), pick([6, 8, 16, 24, 32, 64, 96, 128])
@@ -84,8 +84,12 @@ def random_config(rng):
             rope |= {"mscale": pick([0.707, 1.0]), "mscale_all_dim": pick([0.707, 1.0])}
     if architecture is Qwen3Config:
         shape["attention_bias"] = pick([True, False])
-    if architecture in (MistralConfig, MixtralConfig):
-        shape["sliding_window"] = None
+    if architecture in (MistralConfig, MinistralConfig, MixtralConfig):
+        shape["sliding_window"] = pick([None, 5, 16, 40])
+    if architecture is MinistralConfig and shape["sliding_window"]:
+        shape["layer_types"] = rng.choices(["sliding_attention", "full_attention"], k=shape["num_hidden_layers"])
+    if architecture in (Qwen2Config, Qwen3Config, Qwen2MoeConfig, Qwen3MoeConfig) and pick([True, False]):
+        shape |= {"use_sliding_window": True, "sliding_window": pick([5, 16, 40]), "max_window_layers": pick([0, 1, 2])}
     return architecture(**shape, rope_parameters=rope)
 
 
