@@ -175,6 +175,18 @@ TEST(Extents, TileATensorInChunks) {
   EXPECT_EQ(extents[1].bytes(), 80u);
 }
 
+// Chunks of whole experts; what earlier versions wrote in one piece, in other rows.
+TEST(Extents, TileATensorOfFourDimensionsByItsFirstTwo) {
+  const TensorInfo info{"U8", DType::uint8, {4, 3, 2, 5}, 120};
+  const std::vector<Extent> extents =
+      extents_of(info, {6, 10, {4096, 8192}, {1, 2}}, 0, 10'000, "m.h5: tensor t");
+  ASSERT_EQ(extents.size(), 2u);
+  EXPECT_EQ(extents[1], (Extent{{6, 12}, {0, 10}, 10, 0, 8192, Checksum{2}}));
+  const std::vector<Extent> whole = extents_of(info, {24, 5, {4096}, {1}}, 0, 10'000, "m.h5: tensor t");
+  ASSERT_EQ(whole.size(), 1u);
+  EXPECT_EQ(whole[0], (Extent{{0, 12}, {0, 10}, 10, 0, 4096, Checksum{1}}));
+}
+
 TEST(Extents, RefuseChunksThatDoNotMakeUpTheTensor) {
   const TensorInfo info{"BF16", DType::bf16, {10, 6}, 120};
   const auto refusal = [&](PackedTensor packed) {

@@ -49,8 +49,8 @@ std::string refusal_of(const auto& action, ExitCode code = ExitCode::input) {
 }
 
 TEST(RoundTrip, GivesEveryFileAsItWasForAllModels) {
-  for (const char* name :
-       {"tiny-qwen3", "tiny-qwen3-kv1", "tiny-llama3", "tiny-qwen2", "tiny-mistral", "shakespeare"})
+  for (const char* name : {"tiny-qwen3", "tiny-qwen3-kv1", "tiny-llama3", "tiny-qwen2", "tiny-mistral",
+                           "tiny-gpt-oss", "shakespeare"})
     for (const int shards : {1, 8, 7}) {
       SCOPED_TRACE(fmt::format("{} in {} shards", name, shards));
       const TempDirectory folder;
@@ -110,6 +110,21 @@ TEST(RoundTrip, CutsWhatTensorRanksShareAndNothingElse) {
   const PackedTensor& down = tensors.find("model.layers.0.mlp.down_proj.weight")->second;
   EXPECT_EQ(down.offsets.size(), 8u);
   EXPECT_LT(down.chunk_columns, down.chunk_rows * 8);
+}
+
+TEST(RoundTrip, CutsStackedExpertsApart) {
+  const ModelFiles files = test_data() / "models" / "tiny-gpt-oss";
+  for (const int shards : {8, 7, 3}) {
+    const Packing packing = packing_of(files, shards);
+    EXPECT_EQ(packing.note, "");
+    const PackedTensor& stacked = packing.index.safetensors.at("model.safetensors")
+                                      .tensors.find("model.layers.0.mlp.experts.gate_up_proj")
+                                      ->second;
+    const int64_t experts = (8 + shards - 1) / shards, hidden = 96, outputs = 128;
+    EXPECT_EQ(stacked.chunk_rows, experts * hidden);
+    EXPECT_EQ(stacked.chunk_columns, outputs);
+    EXPECT_EQ(std::ssize(stacked.offsets), (8 + experts - 1) / experts);
+  }
 }
 
 // Any chunks on both sides, by rows or by columns, that do not divide the tensor.
