@@ -23,7 +23,7 @@ struct Case {
   ExpertNames names = ExpertNames::qwen;
 };
 
-constexpr GateActivation gate{.limit = 1.5F, .alpha = 1.702F};  // clamps every tenth number or so
+constexpr GateActivation clamped{.limit = 1.5F, .alpha = 1.702F};  // clamps every tenth number or so
 
 ModelConfig config_of(const Case& shape) {
   ModelConfig config;
@@ -34,7 +34,7 @@ ModelConfig config_of(const Case& shape) {
                     .router = {.per_token = shape.per_token, .normalise = shape.normalise},
                     .names = shape.names,
                     .transposed = shape.names.interleaved};
-  if (shape.names.biased) config.gate = gate;
+  if (shape.names.biased) config.gate = clamped;
   return config;
 }
 
@@ -185,9 +185,9 @@ std::vector<double> expert_output(const Case& shape, int64_t expert, const std::
     return round(sum);
   };
   for (int64_t row = 0; row < shape.width; ++row) {
-    const double limit = shape.names.biased ? double{gate.limit} : INFINITY,
-                 alpha = shape.names.biased ? double{gate.alpha} : 1, g = std::min(product(0, row, x), limit),
-                 u = std::clamp(product(1, row, x), -limit, limit);
+    const double limit = shape.names.biased ? double{clamped.limit} : INFINITY,
+                 alpha = shape.names.biased ? double{clamped.alpha} : 1,
+                 g = std::min(product(0, row, x), limit), u = std::clamp(product(1, row, x), -limit, limit);
     inner.push_back(round(round(g / (1 + std::exp(-alpha * g))) * (shape.names.biased ? round(u + 1) : u)));
   }
   for (int64_t row = 0; row < shape.hidden; ++row) y.push_back(product(2, row, inner));
