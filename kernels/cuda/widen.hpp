@@ -43,7 +43,8 @@ __device__ inline float e4m3_at(uint32_t word, int byte) {
 
 // The e2m1 code in the last bits of `stored`, in the same way.
 __device__ inline float e2m1_of(uint32_t stored) {
-  return std::bit_cast<float>((stored & 8u) << 28 | (stored & 7u) << 22) * 0x1p126f;
+  const int32_t code = static_cast<int32_t>(stored << 28) >> 6;
+  return std::bit_cast<float>(static_cast<uint32_t>(code) & 0x81c00000u) * 0x1p126f;
 }
 
 // Calls store(i, the i-th eight elements) for sixteen e4m3 codes; each element is of(number), rounded.

@@ -4,13 +4,6 @@
 #include <cstring>
 
 namespace maniple {
-namespace {
-
-IndexRange covering(IndexRange elements, int64_t per_word) {
-  return {elements.begin / per_word, (elements.end + per_word - 1) / per_word};
-}
-
-}  // namespace
 
 Box WordPacking::words_of(const Box& elements) const {
   if (along_rows) return {covering(elements.rows, per_word()), elements.columns};
