@@ -504,30 +504,38 @@ TEST(QuantisedWeights, TakeTheMemoryThatIsPredicted) {
   ModelConfig mixture = small_qwen3();
   mixture.layers.assign(2, {});
   mixture.experts = {.count = 8, .width = 768, .router = {.per_token = 2}};
+  std::vector<ModelConfig> configs;
   for (const std::string& quantization : schemes)
     for (ModelConfig config : {small_qwen3(), mixture}) {
       config.quantization = quantization;
-      const auto scheme = scheme_of(config);
-      config.activation_group = scheme->activation_group();
-      const double stored = static_cast<double>(stored_bytes_of(config));
-      for (const int tensor : {1, 2, 4, 8}) {
-        const bool sparse = config.experts.count > 0;
-        const int expert = sparse ? std::max(1, tensor / 2) : 1;
-        // Every rank has the router, in fp32 and a whole panel.
-        const double routers =
-            sparse ? 4.0 * tensor * 32 * 1024 * static_cast<double>(config.num_layers()) : 0;
-        double predicted = 0, allocated = 0;
-        for (int rank = 0; rank < tensor; ++rank) {
-          const Backend backend = make_backend({.kind = BackendKind::cpu});
-          const auto model = make_model(config, testing::plan_of({rank, tensor}, expert));
-          predicted += static_cast<double>(weight_bytes(*model, DType::bf16, *scheme));
-          allocated += static_cast<double>(make_weights(*model, *backend.ops, DType::bf16, *scheme, nullptr));
-        }
-        EXPECT_LE(predicted, 1.05 * stored + routers) << scheme->description() << " tp " << tensor;
-        EXPECT_LE(allocated, 1.05 * stored + routers) << scheme->description() << " tp " << tensor;
-        EXPECT_GE(allocated, 0.97 * stored) << scheme->description() << " tp " << tensor;
-      }
+      configs.push_back(config);
     }
+  // 90 blocks over 8 slices.
+  ModelConfig stacked = mixture;
+  stacked.experts = {.count = 4, .width = 2880, .router = {.per_token = 2}, .names = ExpertNames::gpt_oss};
+  stacked.quantization = R"({"quant_method": "mxfp4"})";
+  configs.push_back(stacked);
+  for (ModelConfig& config : configs) {
+    const auto scheme = scheme_of(config);
+    config.activation_group = scheme->activation_group();
+    const double stored = static_cast<double>(stored_bytes_of(config));
+    for (const int tensor : {1, 2, 4, 8}) {
+      const bool sparse = config.experts.count > 0;
+      const int expert = sparse ? std::max(1, tensor / 2) : 1;
+      // Every rank has the router, in fp32 and a whole panel.
+      const double routers = sparse ? 4.0 * tensor * 32 * 1024 * static_cast<double>(config.num_layers()) : 0;
+      double predicted = 0, allocated = 0;
+      for (int rank = 0; rank < tensor; ++rank) {
+        const Backend backend = make_backend({.kind = BackendKind::cpu});
+        const auto model = make_model(config, testing::plan_of({rank, tensor}, expert));
+        predicted += static_cast<double>(weight_bytes(*model, DType::bf16, *scheme));
+        allocated += static_cast<double>(make_weights(*model, *backend.ops, DType::bf16, *scheme, nullptr));
+      }
+      EXPECT_LE(predicted, 1.05 * stored + routers) << scheme->description() << " tp " << tensor;
+      EXPECT_LE(allocated, 1.05 * stored + routers) << scheme->description() << " tp " << tensor;
+      EXPECT_GE(allocated, 0.97 * stored) << scheme->description() << " tp " << tensor;
+    }
+  }
 }
 
 }  // namespace
