@@ -197,7 +197,8 @@ TEST(SequenceTable, HasTheBlocksOfWindowsToo) {
     BlockTable all, of_windows;
     StepPlan plan;
     plan.step = 1;
-    plan.admissions = {{.seat = 1, .cached_length = 40, .blocks = {5, 3, 2}, .window_blocks = windows}};
+    plan.admissions = {
+        {.seat = 1, .cached_length = 40, .sampling = {}, .blocks = {5, 3, 2}, .window_blocks = windows}};
     plan.sequences = {{.seat = 1, .query_length = 8, .known = 8, .rows_sampled = 1}};
     plan.known_tokens = counting(100, 8);
     for (const int32_t block : plan.admissions[0].blocks) all.append(block);

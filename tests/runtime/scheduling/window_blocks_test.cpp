@@ -10,12 +10,12 @@ namespace {
 
 using Ids = std::vector<int32_t>;
 
-constexpr uint32_t block_size = 16;
+constexpr uint32_t block_tokens = 16;
 
 // Of 20 tokens.
 struct Manager : BlockManager {
   explicit Manager(uint32_t windows, uint32_t blocks = 12)
-      : BlockManager(blocks, block_size, true, block_hash, {windows, 20}) {}
+      : BlockManager(blocks, block_tokens, true, block_hash, {windows, 20}) {}
 
   // Admitted and computed, in chunks.
   std::unique_ptr<Sequence> served(Ids tokens, uint32_t chunk = 16) {
@@ -82,13 +82,13 @@ TEST(WindowBlocks, OfAPoolThatIsUsedUpCoverLessThanWasAsked) {
 }
 
 TEST(WindowBlocks, APrefixCountsOnlyWithWhatTheNextTokensWindowSees) {
-  Manager manager(6);
+  Manager manager(8);
   const Ids prompt = counting(0, 100);
   auto first = manager.served(prompt);
   EXPECT_EQ(manager.cached(joined(prompt, {7})), 96U);
   EXPECT_EQ(manager.cached(counting(0, 40)), 32U) << "given back, and not yet used for others";
   manager.release(*first, 0);
-  auto second = manager.served(counting(1000, 60), 60);  // takes four window blocks, the oldest first
+  auto second = manager.served(counting(1000, 60), 60);  // takes four window blocks, two of them the oldest
   EXPECT_EQ(manager.cached(counting(0, 40)), 0U);
   EXPECT_EQ(manager.cached(joined(prompt, {7})), 96U);
   Sequence again;
