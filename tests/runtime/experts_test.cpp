@@ -63,6 +63,7 @@ TEST(Experts, GiveGoldenTokensOnEveryGridInFp32) {
                                                                   {"tiny-minimax-m2", BackendKind::reference},
                                                                   {"tiny-qwen2-moe", BackendKind::cpu},
                                                                   {"tiny-qwen2-moe", BackendKind::reference},
+                                                                  {"tiny-gpt-oss", BackendKind::cpu},
                                                                   {"tiny-gpt-oss", BackendKind::reference}};
   for (const auto& [subject, drawn] : testing::each_value(subjects, grids)) {
     const auto& [name, kind] = subject;
