@@ -272,9 +272,7 @@ RankNeeds needs_of_rank(const JobPlan& plan, int rank, uint32_t block_size, cons
   const std::unique_ptr<Model> model = make_model(config, place);
   KvGeometry kv{model->num_layers(), KvLayout::of(model->heads(), block_size, plan.kv_dtype)};
   kv.window_pages = place.grid.context;
-  const auto [first, end] = place.layers.value_or(IndexRange{0, config.num_layers()});
-  for (int64_t layer = first; layer < end && plan.window > 0; ++layer)
-    kv.windowed.push_back(config.layers[static_cast<size_t>(layer)].window > 0);
+  for (const int64_t window : model->windows()) kv.windowed.push_back(window > 0);
   return {weight_bytes(*model, plan.dtype, scheme), kv};
 }
 
@@ -374,29 +372,6 @@ RankPlan JobPlan::rank(int rank) const {
   RankPlan plan{grid, position_in(grid, rank), groups_of(grid, rank), std::nullopt};
   if (!stages.empty()) plan.layers = stages[static_cast<size_t>(plan.position.pipeline)];
   return plan;
-}
-
-KvBlocks JobPlan::kv_blocks_of_request() const {
-  const size_t blocks = blocks_for(max_model_len, block_tokens);
-  return {blocks, window == 0 ? 0 : std::min(blocks, blocks_for(window, block_tokens) + 2)};
-}
-
-KvBlocks JobPlan::with_windows(size_t blocks, uint32_t max_num_seqs) const {
-  const auto most = static_cast<uint32_t>(std::min<size_t>(blocks, INT32_MAX));
-  return {blocks, WindowPool::of(window, block_tokens, max_num_seqs, step_tokens, most).blocks};
-}
-
-KvBlocks JobPlan::kv_blocks(uint32_t max_num_seqs) const {
-  return with_windows(max_num_seqs * blocks_for(max_model_len, block_tokens), max_num_seqs);
-}
-
-KvBlocks JobPlan::fitting_blocks(const KvGeometry& kv, uint32_t max_num_seqs, size_t memory,
-                                 size_t token_bytes) const {
-  const size_t block = kv.block_bytes() + token_bytes, both = memory / (block + kv.window_block_bytes()),
-               windows = with_windows(SIZE_MAX, max_num_seqs).window_blocks;
-  if (both <= windows) return {both, both};
-  const size_t left = memory - windows * kv.window_block_bytes();
-  return {block > 0 ? left / block : kv_blocks(max_num_seqs).blocks, windows};
 }
 
 std::string grid_text(const GridSize& grid) {

@@ -12,6 +12,16 @@ uint64_t parameters_of(const WeightSpec& spec) {
   return count;
 }
 
+// Of some positions of all tokens, those that a layer sees, on average.
+double seen(const ModelCost& cost, uint64_t positions, uint64_t tokens) {
+  double sum = 0;
+  for (const int64_t window : cost.windows)
+    sum += static_cast<double>(window > 0 ? std::min(positions, tokens * static_cast<uint64_t>(window))
+                                          : positions);
+  return cost.windows.empty() ? static_cast<double>(positions)
+                              : sum / static_cast<double>(cost.windows.size());
+}
+
 }  // namespace
 
 ModelCost dense_cost(Model& model, DType type, DType cache) {
@@ -40,16 +50,6 @@ ModelCost dense_cost(Model& model, DType type, DType cache) {
       2 * layers *
       static_cast<uint64_t>(heads.query_width() + heads.out_width());  // q k^T and the sum of values
   return cost;
-}
-
-// Of some positions of all tokens, those that a layer sees, on average.
-static double seen(const ModelCost& cost, uint64_t positions, uint64_t tokens) {
-  double sum = 0;
-  for (const int64_t window : cost.windows)
-    sum += static_cast<double>(window > 0 ? std::min(positions, tokens * static_cast<uint64_t>(window))
-                                          : positions);
-  return cost.windows.empty() ? static_cast<double>(positions)
-                              : sum / static_cast<double>(cost.windows.size());
 }
 
 double flops(const ModelCost& cost, const StepWork& work) {
