@@ -20,7 +20,8 @@ void gather_rows(ConstTensorView x, ConstTensorView rows, TensorView out) overri
 
 int64_t route(ConstTensorView logits, const Router& router, Routing& routing) override;
 void grouped_matmul_gate_mul(GateActivation activation, ConstTensorView x, const Routing& routing,
-                             std::span<const Weight* const> weights, ConstTensorView biases, TensorView out) override;
+                             std::span<const Weight* const> weights, ConstTensorView biases,
+                             TensorView out) override;
 void grouped_matmul(ConstTensorView x, const Routing& routing, std::span<const Weight* const> weights,
                     TensorView out, ConstTensorView row_maxima = {}) override;
 void combine(ConstTensorView rows, const Routing& routing, ConstTensorView biases, int64_t slices,

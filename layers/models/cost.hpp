@@ -29,9 +29,9 @@ struct StepWork {
   uint64_t tokens = 0;   // computed
   uint64_t sampled = 0;  // rows of logits
   uint64_t context = 0;  // tokens of its sequences that are in the KV cache before a step
-  uint64_t attended =
-      0;  // positions that, without windows, the computed tokens see, their own included: a sequence with p tokens in
-          // the cache and q computed ones adds q p + q (q + 1) / 2
+  // Positions that, without windows, the computed tokens see, their own included: a sequence with p tokens in the cache and q computed
+  // ones adds q p + q (q + 1) / 2.
+  uint64_t attended = 0;
 };
 
 // A multiplication and an addition are two operations. Norms, activations, rotation and sampling are left out, as usual

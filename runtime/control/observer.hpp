@@ -33,8 +33,8 @@ struct StepRow {
   uint64_t free_blocks = 0;
   uint64_t held_blocks = 0;
   uint64_t held_window_blocks = 0;  // of layers with a window
-  uint64_t kv_tokens = 0;    // in slots of held blocks
-  uint64_t preemptions = 0;  // of the replica, so far
+  uint64_t kv_tokens = 0;           // in slots of held blocks
+  uint64_t preemptions = 0;         // of the replica, so far
 };
 
 // A request that has ended.
