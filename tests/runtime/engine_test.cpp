@@ -398,6 +398,52 @@ TEST(Engine, GivesTheSameBitsOnEveryPipeline) {
   }
 }
 
+// Windows of 24 in every other layer: their blocks are given back and reused, copied for further answers, found with prefixes, and not
+// shared with a context.
+TEST(Engine, GivesTheSameBitsWhereWindowBlocksAreGivenBack) {
+  std::vector<GenerationRequest> requests = varied_requests(24);
+  const size_t lengths[] = {300, 25, 150, 23, 24, 513, 72, 40};
+  for (GenerationRequest& request : requests) {
+    const auto first = static_cast<int32_t>(request.id % 3);  // a few beginnings
+    request.prompt.resize(lengths[request.id % 8]);
+    for (size_t i = 0; i < request.prompt.size(); ++i)
+      request.prompt[i] = (first * 97 + static_cast<int32_t>(i * i) * 31 + static_cast<int32_t>(i)) % 500;
+    if (request.id % 4 == 1) request.sampling.n = 3;
+    if (request.id % 4 == 2) request.sampling.prompt_logprobs = 0;
+    request.sampling.ignore_eos = true;
+  }
+  const std::string expected = print(serve(1, options_for("tiny-gpt-oss", DType::fp32), requests));
+  struct Case {
+    Grid grid;
+    int context;
+    uint32_t block_size, tokens, blocks;  // 0: of enough memory
+  };
+  for (const Case& run : sampled(std::vector<Case>{{{1, 1}, 1, 16, 64, 40},
+                                                   {{1, 1}, 1, 16, 16, 0},
+                                                   {{2, 1}, 1, 32, 100, 20},
+                                                   {{2, 1, 2}, 1, 16, 64, 40},
+                                                   {{4, 1}, 2, 256, 300, 3},
+                                                   {{1, 2}, 1, 64, 512, 0}},
+                                 4)) {
+    EngineOptions options = options_for("tiny-gpt-oss", DType::fp32);
+    run.grid.apply_to(options);
+    options.context_size = run.context;
+    options.block_size = run.block_size;
+    options.max_num_batched_tokens = run.tokens;
+    const auto heads = 2 / static_cast<size_t>(std::min(run.grid.tensor, 2)),
+               layers = 4 / static_cast<size_t>(run.grid.pipeline),
+               block =
+                   2 * layers * heads * 32 * run.block_size * 4 * (1 + static_cast<size_t>(run.context)) / 2;
+    if (run.blocks > 0) options.kv_memory = run.blocks * block;
+    const Served served = serve(run.grid.ranks(), options, requests);
+    EXPECT_EQ(print(served), expected) << "tp " << run.grid.tensor << " pp " << run.grid.pipeline << " cp "
+                                       << run.context << " blocks of " << run.block_size;
+    if (run.blocks == 0) {
+      EXPECT_LT(served.info.window_blocks, served.info.num_blocks);
+    }
+  }
+}
+
 // Steps of 256 tokens and more are sharded by rows where several ranks share a layer (hidden size 256), smaller ones are not.
 TEST(Engine, GivesTheSameBitsWhereLargeStepsAreShardedByRows) {
   std::vector<GenerationRequest> requests = varied_requests(4);
