@@ -243,7 +243,7 @@ nccl_shares_gpus() { ((gpus > 1)) || python3 -c 'import json, sys; sys.exit((jso
 
 # One small case a kernel: of those that tests/emulation runs too, and of the others.
 tiles='Orders/AttentionDecode.LeavesPadding*/0:Orders/AttentionPrefill.LeavesPadding*/0:Orders/SkinnyGemm.TheFirstHalf*/0:Orders/DequantGemm.ARow*/0'
-others='Every/DeviceMemory.AWeightIs*/cuda:Every/Elementwise.AddRmsNorm*/cuda:Every/Elementwise.SiluOf*/cuda:Every/Rotary.Makes*/cuda'
+others='Every/DeviceMemory.AWeightIs*/cuda:Every/Elementwise.AddRmsNorm*/cuda:Every/Elementwise.GatesOf*/cuda:Every/Rotary.Makes*/cuda'
 others+=':Every/Codes.MaximaOf*/cuda:Every/Experts.AreNotChosenBy*/cuda:Every/Experts.OfNaN*/cuda:Every/Fp8Cache.RotaryStore*/cuda:Every/Matmul.ARow*/cuda'
 others+=':Every/Sampling.OddLogits*/cuda:Every/Sampling.PaddingOf*/cuda:Every/Seats.*/cuda'
 parts=(text graphs nccl_graphs layouts stages experts codes context killed_0 killed_1 stopped_0 stopped_1)  # of end_to_end/gpu.sh
