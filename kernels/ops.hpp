@@ -181,8 +181,10 @@ class Ops {
   virtual void latent_queries(ConstTensorView x, const HeadLayout& heads, ConstTensorView cos_sin,
                               const AttentionBatch& batch, TensorView queries) = 0;
 
-  // Names the kernels that compute attention, for messages; empty where there is no choice.
-  virtual std::string attention_path(DType /*dtype*/, const HeadLayout& /*heads*/) const { return ""; }
+  // Names the kernels that compute attention, for messages; empty where there is no choice. windowed: with a window or sinks.
+  virtual std::string attention_path(DType /*dtype*/, const HeadLayout& /*heads*/, bool /*windowed*/) const {
+    return "";
+  }
   // What a user should know of how this device computes what was prepared; empty: nothing.
   virtual std::string warning() const { return ""; }
   // Whether keys and values of such activations can be kept so.

@@ -23,6 +23,16 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+// Names the kernels of attention, also those of layers with windows or sinks where others compute them.
+std::string attention_text(const Ops& ops, DType dtype, const HeadLayout& heads, const ModelConfig& config) {
+  const auto windowed = std::ranges::count_if(
+      config.layers, [&](const LayerConfig& layer) { return config.sinks || layer.window > 0; });
+  const std::string full = ops.attention_path(dtype, heads, false);
+  const std::string other = ops.attention_path(dtype, heads, true);
+  if (windowed == std::ssize(config.layers)) return other;
+  return windowed == 0 || full == other ? full : fmt::format("{}, windows on {}", full, other);
+}
+
 // An estimate of the GPU memory of a captured decode step.
 constexpr size_t graph_bytes = size_t{4} << 20;
 
@@ -99,7 +109,7 @@ void RankModel::join_groups() {
   info_.backend = backend_.device->description();
   info_.experts = experts_text(shared_.config);
   info_.latent = latent_text(shared_.config, plan_.kv_dtype);
-  info_.attention = backend_.ops->attention_path(plan_.dtype, model_->heads());
+  info_.attention = attention_text(*backend_.ops, plan_.dtype, model_->heads(), shared_.config);
   info_.gpus = world_.all_gather_bytes(backend_.device->uuid());
   collective_phase(world_, [this] {
     if (!options_.share_gpus) refuse_shared_gpus(info_.gpus, world_.locations());

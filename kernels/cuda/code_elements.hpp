@@ -18,16 +18,21 @@ __device__ inline float scale_of(const CodeMatrix& m, int64_t row, int group) {
   const int64_t i = row * m.groups + group;
   if (m.scale_type == DType::bf16) return static_cast<float>(static_cast<const device::bf16*>(m.scales)[i]);
   if (m.scale_type == DType::fp16) return static_cast<float>(static_cast<const device::fp16*>(m.scales)[i]);
-  if (m.scale_type == DType::fp32) return static_cast<const float*>(m.scales)[i];
+  return static_cast<const float*>(m.scales)[i];
+}
+// Of e2m1 codes, whose elements always hold it.
+__device__ inline float power_of(const CodeMatrix& m, int64_t row, int group) {
   PowerScale scale;
-  scale.bits = static_cast<const uint8_t*>(m.scales)[i];
+  scale.bits = static_cast<const uint8_t*>(m.scales)[row * m.groups + group];
   return static_cast<float>(scale);
 }
 
 // An integer code in the last bits of 2^23: an exact number, from which one subtraction takes 2^23 + zero.
 __device__ inline float in_last_bits(uint32_t code) { return std::bit_cast<float>(0x4b000000u | code); }
 
-__device__ inline GroupFactors factors_of(const CodeMatrix& m, int64_t row, int group) {
+template <int bits>
+__device__ GroupFactors factors_of(const CodeMatrix& m, int64_t row, int group) {
+  if (bits == 4 && m.floating) return {0, power_of(m, row, group)};
   const uint32_t zero = m.zeros ? m.zeros[row * m.groups + group] : m.common_zero;
   return {in_last_bits(zero), m.scaled ? scale_of(m, row, group) : 1.0f};
 }
@@ -68,7 +73,7 @@ __device__ void for_elements(const CodeMatrix& m, const ColumnGroups& groups, in
                              const device::Vector<uint32_t>& chunk, F f) {
   DEVICE_ROLLED for (int place = 0; place < 128 / bits; ++place) {
     const uint32_t stored = word_of(chunk, place * bits / 8) >> place * bits % 32;
-    f(place, element_of<bits>(m, stored, factors_of(m, row, groups.of(column + place))));
+    f(place, element_of<bits>(m, stored, factors_of<bits>(m, row, groups.of(column + place))));
   }
 }
 
@@ -118,12 +123,12 @@ __device__ void with_widening(const CodeMatrix& m, const ColumnGroups& groups, i
     });
   if (bits == 4 && m.floating)
     return f([&](int64_t row, const device::Vector<uint32_t>& chunk, auto store) {
-      const float scale = m.scaled ? scale_of(m, row, group) : 1.0f;
+      const float scale = power_of(m, row, group);
       const auto value = [&](int place) { return e2m1_of(chunk.values[place / 8] >> place % 8 * 4) * scale; };
       store_elements<bits, T>(value, store);
     });
   f([&](int64_t row, const device::Vector<uint32_t>& chunk, auto store) {
-    const GroupFactors factors = factors_of(m, row, group);
+    const GroupFactors factors = factors_of<bits>(m, row, group);
     const auto value = [&](int place) {
       return (integer_at<bits>(chunk, place) - factors.zero) * factors.scale;
     };
@@ -134,7 +139,7 @@ __device__ void with_widening(const CodeMatrix& m, const ColumnGroups& groups, i
 template <int bits>
 __device__ inline float element_at(const CodeMatrix& m, const ColumnGroups& groups, int64_t row, int column) {
   const uint32_t byte = m.codes[row * m.row_bytes + column * bits / 8];
-  return element_of<bits>(m, byte >> column * bits % 8, factors_of(m, row, groups.of(column)));
+  return element_of<bits>(m, byte >> column * bits % 8, factors_of<bits>(m, row, groups.of(column)));
 }
 
 // The rest of a product where elements do not hold their scale.

@@ -30,13 +30,14 @@ int64_t row_bytes_of(const WeightShape& shape) {
 }
 
 CodeMatrix matrix_of(const Weight& weight) {
+  const bool e2m1 = weight.format == WeightFormat::mxfp4;
   const int64_t groups = weight.groups(), group = groups == 1 ? int64_t{1} << 30 : weight.group;
   return {weight.packed.view().as<uint8_t>(),
           weight.scales.view().data,
           weight.zeros ? weight.zero_points.view().as<uint8_t>() : nullptr,
           bits_of(weight.format),
-          weight.format == WeightFormat::fp8 || weight.format == WeightFormat::mxfp4,
-          groups > 1,
+          e2m1 || weight.format == WeightFormat::fp8,
+          e2m1 || groups > 1,
           weight.scale,
           static_cast<uint8_t>(weight.common_zero()),
           narrow(row_bytes_of(weight)),
@@ -73,6 +74,7 @@ std::vector<float> block_scales_of(Device& device, const Weight& weight) {
   device.download(bytes.data(), scales.data, bytes.size());
   const reference::Floats by_row =
       reference::read({bytes.data(), scales.dtype, scales.shape}, 0, scales.shape.elements());
+  const bool e2m1 = weight.format == WeightFormat::mxfp4;
   const int64_t groups = weight.groups(), stride = block_scale_columns(weight.columns);
   std::vector<float> blocks(static_cast<size_t>((weight.rows + 127) / 128 * stride));
   for (int64_t row = 0; row < weight.rows; ++row)

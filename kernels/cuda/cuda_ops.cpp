@@ -279,7 +279,7 @@ void CudaOps::attend(const AttentionCall& call) {
                                      .classes = narrow(classes_of(call.context)),
                                      .codes = rows.layout.dtype == DType::fp8,
                                      .value_scale = call.pages.value_scale};
-  if (call.window > 0 || !call.sinks.empty() || !on_tensor_cores(arguments.dtype, heads))
+  if (!on_tensor_cores(arguments.dtype, heads, call.window > 0 || !call.sinks.empty()))
     return attention_untuned(
         stream_, arguments,
         {.value_dim = narrow(heads.value_dim),

@@ -49,8 +49,8 @@ class CudaOps : public Ops {
   bool keeps_kv(const KvLayout& layout, DType activations) const override {
     return layout.dtype == activations || (layout.dtype == DType::fp8 && !layout.shared);
   }
-  std::string attention_path(DType dtype, const HeadLayout& heads) const override {
-    return on_tensor_cores(dtype, heads) ? "tensor cores" : "plain cores";
+  std::string attention_path(DType dtype, const HeadLayout& heads, bool windowed) const override {
+    return on_tensor_cores(dtype, heads, windowed) ? "tensor cores" : "plain cores";
   }
 
   std::string warning() const override;
@@ -60,8 +60,8 @@ class CudaOps : public Ops {
 
  private:
   void attend(const AttentionCall& call) override;
-  static bool on_tensor_cores(DType dtype, const HeadLayout& heads) {
-    return heads.key_dim == heads.value_dim && attention_on_tensor_cores(dtype, heads.key_dim);
+  static bool on_tensor_cores(DType dtype, const HeadLayout& heads, bool windowed) {
+    return !windowed && heads.key_dim == heads.value_dim && attention_on_tensor_cores(dtype, heads.key_dim);
   }
 
   // gate: of a gated product.

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Tokens per second of maniple and of llama.cpp on the same threads, in turns, medians of 5 rounds, and their ratio: decode by batch, prefill of 512 tokens.
-# Random weights of Qwen3-0.6B's shape. llama.cpp runs with flash attention on and off; the better one counts. Prints a Markdown table.
+# Random weights of Qwen3-0.6B's shape, or with SHAPE=gpt-oss of eight layers of gpt-oss-20b's (random_gguf.py). llama.cpp runs with flash attention on and
+# off; the better one counts. Prints a Markdown table.
 #   tests/bench/llamacpp_bench.sh DIR THREADS [BUILD_FOLDER]
 # DIR: a folder in which llama.cpp was built for this processor (bin/llama-bench, llama-batched-bench, llama-quantize). PYTHON: one with the package gguf.
 # ROUNDS, BATCHES, PROMPT, GENERATE and FORMATS in the environment change the sizes: "1 8 32 64", 128, 32, "bf16 int8 int4".
@@ -11,24 +12,35 @@ maniple=${3:-build/bench}/maniple
 python=${PYTHON:-python3}
 rounds=${ROUNDS:-5} prompt=${PROMPT:-128} generate=${GENERATE:-32} formats=${FORMATS:-bf16 int8 int4}
 read -ra batches <<< "${BATCHES:-1 8 32 64}"
+shape=${SHAPE:-qwen3}
+[ "$shape" = qwen3 ] || formats=mxfp4
 here=$(cd "$(dirname "$0")" && pwd)
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
 # types FORMAT: those of llama.cpp that a format is compared with
-types() { case $1 in bf16) echo BF16 ;; int8) echo Q8_0 ;; int4) echo Q4_0 Q4_K_M ;; esac; }
+types() { case $1 in bf16) echo BF16 ;; int8) echo Q8_0 ;; int4) echo Q4_0 Q4_K_M ;; mxfp4) echo MXFP4 ;; esac; }
 
-if ! "$maniple" bench latency --help | grep -- --quantize > /dev/null && [ "$formats" != bf16 ]; then
-  echo "$maniple has no --quantize: bf16 only" >&2
-  formats=bf16
-fi
-cat > "$folder/config.json" << 'JSON'
+case $shape in
+  qwen3) cat > "$folder/config.json" << 'JSON'
 {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": 1024, "intermediate_size": 3072,
  "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128,
  "vocab_size": 151936, "max_position_embeddings": 40960, "rms_norm_eps": 1e-06, "rope_theta": 1000000,
  "hidden_act": "silu", "attention_bias": false, "tie_word_embeddings": true, "torch_dtype": "bfloat16"}
 JSON
-"$python" "$here/random_gguf.py" "$folder/BF16.gguf"
+    block=30
+    "$python" "$here/random_gguf.py" "$folder/BF16.gguf" ;;
+  gpt-oss) cat > "$folder/config.json" << 'JSON'
+{"architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss", "hidden_size": 2880, "intermediate_size": 2880,
+ "num_hidden_layers": 8, "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 64, "num_local_experts": 32, "num_experts_per_tok": 4,
+ "vocab_size": 16384, "max_position_embeddings": 131072, "rms_norm_eps": 1e-05, "rope_theta": 150000, "sliding_window": 128, "swiglu_limit": 7.0,
+ "rope_scaling": {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "original_max_position_embeddings": 4096, "truncate": false},
+ "hidden_act": "silu", "attention_bias": true, "tie_word_embeddings": false, "torch_dtype": "bfloat16",
+ "quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]}}
+JSON
+    block=9  # 4.2 MB, and as much for windows
+    "$python" "$here/random_gguf.py" "$folder/MXFP4.gguf" gpt-oss ;;
+esac
 for format in $formats; do
   for type in $(types "$format"); do
     [ -e "$folder/$type.gguf" ] || "$llama/llama-quantize" "$folder/BF16.gguf" "$folder/$type.gguf" "$type" "$threads" > "$folder/log" 2>&1 ||
@@ -50,10 +62,10 @@ run_llama() { # TYPE FLASH
 }
 run_maniple() { # FORMAT
   # The KV cache is as large as the case needs, as -c makes llama.cpp's: memory is used for the first time before the clock runs, on both sides.
-  kv_memory() { echo $(($1 * (($2 + 255) / 256) * 30))M; } # SEQUENCES TOKENS: blocks of 256 tokens, 29.4 MB each
+  kv_memory() { echo $(($1 * (($2 + 255) / 256) * block))M; } # SEQUENCES TOKENS: blocks of 256 tokens, of Qwen3 29.4 MB each
   local options=(--model "$folder" --load random --threads "$threads" --max-model-len 1024 --repeats 1 --quiet --json "$folder/out.json" --overwrite
     --schedule prefill-first)
-  [ "$1" = bf16 ] || options+=(--quantize "$1")
+  case $1 in bf16 | mxfp4) ;; *) options+=(--quantize "$1") ;; esac
   for batch in "${batches[@]}"; do
     "$maniple" bench latency "${options[@]}" --max-num-seqs "$batch" --batch-size "$batch" --lengths "fixed:$prompt/$((generate + 1))" \
       --kv-memory "$(kv_memory "$batch" $((prompt + generate + 1)))" > "$folder/log"

@@ -18,8 +18,8 @@ import tempfile
 from pathlib import Path
 
 import torch
-from transformers import (AutoModelForCausalLM, DeepseekV2Config, DeepseekV3Config, Glm4MoeConfig, Glm4MoeLiteConfig, HYV3Config, LlamaConfig, MiniMaxM2Config,
-                          MinistralConfig, MistralConfig, MixtralConfig, Qwen2Config, Qwen2MoeConfig, Qwen3Config, Qwen3MoeConfig)
+from transformers import (AutoModelForCausalLM, DeepseekV2Config, DeepseekV3Config, Glm4MoeConfig, Glm4MoeLiteConfig, GptOssConfig, HYV3Config, LlamaConfig,
+                          MiniMaxM2Config, MinistralConfig, MistralConfig, MixtralConfig, Qwen2Config, Qwen2MoeConfig, Qwen3Config, Qwen3MoeConfig)
 
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 EXACT = 2e-4
@@ -29,7 +29,7 @@ LATENT = (DeepseekV2Config, DeepseekV3Config, Glm4MoeLiteConfig)
 def random_config(rng):
     pick = rng.choice
     architecture = pick([Qwen3Config, LlamaConfig, Qwen2Config, MistralConfig, MinistralConfig, Qwen3MoeConfig, MixtralConfig, Glm4MoeConfig, HYV3Config,
-                         MiniMaxM2Config, Qwen2MoeConfig, *LATENT])
+                         MiniMaxM2Config, Qwen2MoeConfig, GptOssConfig, *LATENT])
     kv_heads = pick([1, 2, 3, 4])
     heads, head_dim = kv_heads * pick([1, 2, 3, 4, 7]), pick([6, 8, 16, 24, 32, 64, 96, 128])
     rope = {"rope_type": "default", "rope_theta": pick([1e4, 5e5, 1e6])}
@@ -74,7 +74,9 @@ def random_config(rng):
     if architecture is Qwen2MoeConfig:
         shape |= {"num_experts": experts, "shared_expert_intermediate_size": pick([40, 72, 96]), "norm_topk_prob": pick([True, False]),
                   "qkv_bias": pick([True, False]), "mlp_only_layers": pick([[], [0]])}
-    if architecture is MiniMaxM2Config:
+    if architecture is GptOssConfig:
+        shape |= {"swiglu_limit": pick([1.0, 3.0, 7.0]), "attention_bias": pick([True, False])}
+    if architecture in (MiniMaxM2Config, GptOssConfig):
         shape |= {"num_local_experts": experts, "num_experts_per_tok": rng.randint(1, min(experts, 6))}
     if architecture in (Glm4MoeConfig, MiniMaxM2Config):
         rope["partial_rotary_factor"] = pick([0.5, 1.0]) if head_dim % 4 == 0 else 1.0
@@ -86,7 +88,9 @@ def random_config(rng):
         shape["attention_bias"] = pick([True, False])
     if architecture in (MistralConfig, MinistralConfig, MixtralConfig):
         shape["sliding_window"] = pick([None, 5, 16, 40])
-    if architecture is MinistralConfig and shape["sliding_window"]:
+    if architecture is GptOssConfig:
+        shape["sliding_window"] = pick([5, 16, 40])
+    if architecture in (MinistralConfig, GptOssConfig) and shape["sliding_window"]:
         shape["layer_types"] = rng.choices(["sliding_attention", "full_attention"], k=shape["num_hidden_layers"])
     if architecture in (Qwen2Config, Qwen3Config, Qwen2MoeConfig, Qwen3MoeConfig) and pick([True, False]):
         shape |= {"use_sliding_window": True, "sliding_window": pick([5, 16, 40]), "max_window_layers": pick([0, 1, 2])}

@@ -26,9 +26,10 @@ FETCHES = {"LDG", "LDGSTS"}
 # Kernel instance, way through the loop that widens codes -> most instructions of a lane for sixteen bytes.
 WIDENINGS = {
     ("code_product<bf16, 8, 8>", "integers"): 96,
-    ("code_product<bf16, 8, 8>", "e4m3"): 112,
-    ("code_product<bf16, 8, 8>", "e4m3 with a scale"): 152,
+    ("code_product<bf16, 8, 8>", "floats"): 112,
+    ("code_product<bf16, 8, 8>", "floats with a scale"): 152,
     ("code_product<bf16, 4, 8>", "integers"): 232,
+    ("code_product<bf16, 4, 8>", "floats with a scale"): 232,
 }
 
 
@@ -97,7 +98,7 @@ def ways(code, loop):
         follows = [k + 1] if not jump else ([k + 1] if jump[1] else []) + [place[jump[0]]] * (jump[0] > code[k][0])
         if k == end:
             for (mul, pack, add), length in arrived.items():
-                kind = {(32, 0): "e4m3 with a scale", (16, 0): "e4m3"}.get((mul, add), "integers" if add == 16 else None) if pack == 8 else None
+                kind = {(32, 0): "floats with a scale", (16, 0): "floats"}.get((mul, add), "integers" if add == 16 else None) if pack == 8 else None
                 if kind:
                     best[kind] = min(best.get(kind, length), length)
             break

@@ -55,12 +55,13 @@ as_on_cpus tiny-mixtral 2 2 --tp 2 --ep 1
 ! today 4 || as_on_cpus tiny-deepseek-v3 2 2 --tp 2 --max-num-seqs 4
 as_on_cpus tiny-deepseek-v2-lite 2 2 --tp 2 --cp 2 --max-num-seqs 4
 as_on_cpus tiny-minimax-m2 2 2 --tp 2 --max-num-seqs 4
+as_on_cpus tiny-gpt-oss 2 2 --tp 2 --max-num-seqs 4
 as_on_cpus tiny-qwen3-kv1 2 2 --tp 2 --cp 2 --max-num-seqs 4
 says err '2 ranks = tensor 2 (context 2) x data 1'
 as_on_cpus tiny-qwen3-kv1 1 2 --tp 2 --cp 2 --transport host
 
 # Weights of codes, inputs that are rounded, an FP8 cache.
-for name in q-gptq-act q-w4a16 q-int8-1layer q-fp8-static-kv q-moe-awq q-moe-int8; do
+for name in q-gptq-act q-w4a16 q-int8-1layer q-fp8-static-kv q-moe-awq q-moe-int8 q-mxfp4-gpt-oss; do
   today 3 || continue
   as_on_cpus $name 2 2 --tp 2 --max-num-seqs 4
 done
