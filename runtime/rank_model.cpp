@@ -48,8 +48,14 @@ RankModel::RankModel(World& world, const EngineOptions& options, const JobPlan& 
       shared_(model),
       warnings_(model.warnings),
       generation_config_(model.generation_config),
-      limits_{options.max_num_seqs, plan.step_tokens, plan.max_model_len, options.block_size,
-              rank_.context(),      plan.max_rows,    plan.window},
+      limits_{.max_num_seqs = options.max_num_seqs,
+              .step_tokens = plan.step_tokens,
+              .max_model_len = plan.max_model_len,
+              .block_size = options.block_size,
+              .context = rank_.context(),
+              .max_rows = plan.max_rows,
+              .window = plan.window,
+              .steps_in_flight = plan.steps_in_flight},
       backend_(std::move(backend)) {
   info_.architecture = shared_.config.architecture;
   info_.quantisation = shared_.scheme->description();

@@ -23,9 +23,11 @@ struct RunnerLimits {
   ContextShare context = {};
   uint32_t max_rows = 0;  // of logits in a step, if more than max_num_seqs
   uint32_t window = 0;    // tokens that layers of a pool of their own see; 0: there are none
+  uint32_t steps_in_flight = 1;
 
   WindowPool windows(uint32_t num_blocks) const {
-    return WindowPool::of(window, block_tokens(), max_num_seqs, step_tokens, num_blocks);
+    const uint64_t tokens_in_flight = uint64_t{step_tokens} * steps_in_flight;
+    return WindowPool::of(window, block_tokens(), max_num_seqs, tokens_in_flight, num_blocks);
   }
   // A block has a page on each owner.
   uint32_t block_tokens() const { return block_size * static_cast<uint32_t>(context.owners); }

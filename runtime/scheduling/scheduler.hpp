@@ -38,7 +38,8 @@ struct SchedulerConfig {
   uint32_t replica = 0;
 
   WindowPool windows() const {
-    return WindowPool::of(window, block_size, max_num_seqs, max_num_batched_tokens, num_blocks);
+    const uint64_t tokens_in_flight = uint64_t{max_num_batched_tokens} * steps_in_flight;
+    return WindowPool::of(window, block_size, max_num_seqs, tokens_in_flight, num_blocks);
   }
 };
 

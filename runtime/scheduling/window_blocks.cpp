@@ -4,12 +4,12 @@
 
 namespace maniple {
 
-WindowPool WindowPool::of(uint32_t length, uint32_t block_size, uint32_t max_num_seqs, uint32_t step_tokens,
-                          uint32_t num_blocks) {
+WindowPool WindowPool::of(uint32_t length, uint32_t block_size, uint32_t max_num_seqs,
+                          uint64_t tokens_in_flight, uint32_t num_blocks) {
   if (length == 0) return {};
   // The blocks that a window of computed tokens touches, and the one that a step begins.
   const uint64_t of_sequence = blocks_for(length, block_size) + 2,
-                 wanted = max_num_seqs * (of_sequence + 1) + blocks_for(step_tokens, block_size);
+                 wanted = max_num_seqs * (of_sequence + 1) + blocks_for(tokens_in_flight, block_size);
   return {static_cast<uint32_t>(std::min<uint64_t>(wanted, num_blocks)), length};
 }
 

@@ -16,8 +16,8 @@ struct WindowPool {
   uint32_t blocks = 0;
   uint32_t length = 0;
 
-  // As many as a step of step_tokens tokens and max_num_seqs running sequences may need, and no more than there are KV blocks.
-  static WindowPool of(uint32_t length, uint32_t block_size, uint32_t max_num_seqs, uint32_t step_tokens,
+  // As many as max_num_seqs running sequences and so many tokens of the steps in flight may need, and no more than there are KV blocks.
+  static WindowPool of(uint32_t length, uint32_t block_size, uint32_t max_num_seqs, uint64_t tokens_in_flight,
                        uint32_t num_blocks);
   // The first token that one at `position` sees, or the one before it, which may be computed again.
   uint32_t first_seen(uint32_t position) const { return position > length ? position - length : 0; }
