@@ -348,7 +348,7 @@ void set_windows(ModelConfig& config, const Architecture& architecture, const Js
       windows.push_back(has_window(rule, layer, max_window_layers));
   for (size_t layer = 0; layer < windows.size(); ++layer) {
     if (!windows[layer]) continue;
-    config.layers[layer].window = window;
+    config.layers[layer].window = std::min<int64_t>(window, INT32_MAX);
     if (window == 0 && fields.find("layer_types"))
       fields.refuse("layer_types", "\"full_attention\" in every layer, or a sliding_window beside it");
   }

@@ -122,6 +122,8 @@ TEST(ModelConfig, GivesLayersTheirWindows) {
   EXPECT_EQ(windows("tiny-mistral", "{}"), Windows(3, 48));
   EXPECT_EQ(windows("tiny-mixtral", R"({"sliding_window": 64, "num_hidden_layers": 2})"), Windows(2, 64));
   EXPECT_EQ(windows("tiny-llama3", R"({"sliding_window": 64})"), Windows(3, 0));
+  EXPECT_EQ(windows("tiny-mixtral", R"({"sliding_window": 1099511627776, "num_hidden_layers": 2})"),
+            Windows(2, INT32_MAX));
   for (const char* type : {"MistralForCausalLM", "MinistralForCausalLM"})
     EXPECT_EQ(windows("tiny-mistral", fmt::format(R"({{"architectures": ["{}"], "layer_types":
                         ["sliding_attention", "full_attention", "sliding_attention"]}})",
