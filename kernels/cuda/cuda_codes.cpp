@@ -74,7 +74,6 @@ std::vector<float> block_scales_of(Device& device, const Weight& weight) {
   device.download(bytes.data(), scales.data, bytes.size());
   const reference::Floats by_row =
       reference::read({bytes.data(), scales.dtype, scales.shape}, 0, scales.shape.elements());
-  const bool e2m1 = weight.format == WeightFormat::mxfp4;
   const int64_t groups = weight.groups(), stride = block_scale_columns(weight.columns);
   std::vector<float> blocks(static_cast<size_t>((weight.rows + 127) / 128 * stride));
   for (int64_t row = 0; row < weight.rows; ++row)

@@ -232,7 +232,7 @@ void CudaOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, const H
 }
 
 void CudaOps::prepare_attention(const AttentionCall& call) {
-  if (!on_tensor_cores(call.queries.dtype, call.heads)) return;
+  if (!on_tensor_cores(call.queries.dtype, call.heads, false)) return;
   const int64_t sequences = call.batch.sequences(), heads = call.heads.query_heads;
   const int64_t floats = classes_of(call.context) * sequences * decode_slot_floats(heads, call.heads.key_dim);
   if (floats > scratch_.shape().elements()) scratch_ = Tensor(device_, DType::fp32, {floats});

@@ -5,6 +5,7 @@
 #include <kernels/cuda/codes.hpp>
 #include <support/random_tensors.hpp>
 
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -15,7 +16,7 @@ struct CodeLayout {
   int bits;
   bool floating = false;  // e4m3, or e2m1 of 4 bits
   bool zeros = false;     // of its own for each group
-  int group = 0;          // 0: a row has one scale, which elements do not hold
+  int group = 0;          // 0: a row has one scale, which elements do not hold, but for e2m1
   int first = 0;          // place of column 0 in its group
 };
 
@@ -34,20 +35,22 @@ class MadeCodes {
     if (layout.bits == 8 && !layout.floating)
       for (uint8_t& code : codes) code ^= 128;
     for (uint64_t i = 0; i < static_cast<uint64_t>(layout.rows * groups()); ++i) {
-      scales_.push_back(0.01f + 0.005f * uniform(7, i));
+      scales_.push_back(e2m1() ? std::ldexp(1.0f, -static_cast<int>(5 + hashed(i) % 4))
+                               : 0.01f + 0.005f * uniform(7, i));
+      powers_.push_back(PowerScale(scales_.back()));
       zeros_.push_back(layout.zeros ? static_cast<uint8_t>(hashed(i + 99) % (1U << layout.bits))
                                     : common_zero());
     }
     codes_there_ = uploaded(device, codes);
-    scales_there_ = uploaded(device, scales_);
+    scales_there_ = e2m1() ? uploaded(device, powers_) : uploaded(device, scales_);
     zeros_there_ = uploaded(device, zeros_);
     matrix_ = {data<uint8_t>(codes_there_),
-               data<float>(scales_there_),
+               scales_there_.view().data,
                layout.zeros ? data<uint8_t>(zeros_there_) : nullptr,
                layout.bits,
                layout.floating,
-               layout.group > 0 && groups() > 1,
-               DType::fp32,
+               e2m1() || groups() > 1,
+               e2m1() ? DType::e8m0 : DType::fp32,
                common_zero(),
                static_cast<int>(row_bytes),
                layout.columns,
@@ -65,6 +68,7 @@ class MadeCodes {
   int groups() const {
     return layout_.group > 0 ? (layout_.first + layout_.columns - 1) / layout_.group + 1 : 1;
   }
+  bool e2m1() const { return layout_.floating && layout_.bits == 4; }
   uint8_t common_zero() const { return static_cast<uint8_t>(layout_.floating ? 0 : 1 << (layout_.bits - 1)); }
   size_t place(int row, int column) const {
     return static_cast<size_t>(row * groups() +
@@ -73,6 +77,7 @@ class MadeCodes {
 
   CodeLayout layout_;
   std::vector<float> scales_;
+  std::vector<PowerScale> powers_;  // the same, if they are
   std::vector<uint8_t> zeros_;
   Tensor codes_there_, scales_there_, zeros_there_;
   cuda::CodeMatrix matrix_{};
