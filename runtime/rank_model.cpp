@@ -27,10 +27,11 @@ double seconds_since(Clock::time_point start) {
 std::string attention_text(const Ops& ops, DType dtype, const HeadLayout& heads, const ModelConfig& config) {
   const auto windowed = std::ranges::count_if(
       config.layers, [&](const LayerConfig& layer) { return config.sinks || layer.window > 0; });
-  const std::string full = ops.attention_path(dtype, heads, false);
-  const std::string other = ops.attention_path(dtype, heads, true);
-  if (windowed == std::ssize(config.layers)) return other;
-  return windowed == 0 || full == other ? full : fmt::format("{}, windows on {}", full, other);
+  const bool some = windowed > 0 && windowed < std::ssize(config.layers);
+  std::string path = ops.attention_path(dtype, heads, windowed > 0 && !some);
+  if (const std::string other = ops.attention_path(dtype, heads, true); some && other != path)
+    path += fmt::format(", windows on {}", other);
+  return path;
 }
 
 // An estimate of the GPU memory of a captured decode step.
