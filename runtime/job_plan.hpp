@@ -55,6 +55,7 @@ struct JobPlan {
   std::vector<RankNeeds> needs;  // by place in a replica
 
   RankPlan rank(int rank) const;
+  uint64_t tokens_in_flight() const { return uint64_t{step_tokens} * steps_in_flight; }
   const RankNeeds& needs_of(int rank) const {
     return needs[static_cast<size_t>(rank % grid.replica_ranks())];
   }

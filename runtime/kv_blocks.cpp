@@ -12,8 +12,7 @@ KvBlocks JobPlan::kv_blocks_of_request() const {
 
 KvBlocks JobPlan::with_windows(size_t blocks, uint32_t max_num_seqs) const {
   const auto most = static_cast<uint32_t>(std::min<size_t>(blocks, INT32_MAX));
-  const uint64_t tokens_in_flight = uint64_t{step_tokens} * steps_in_flight;
-  return {blocks, WindowPool::of(window, block_tokens, max_num_seqs, tokens_in_flight, most).blocks};
+  return {blocks, WindowPool::of(window, block_tokens, max_num_seqs, tokens_in_flight(), most).blocks};
 }
 
 KvBlocks JobPlan::kv_blocks(uint32_t max_num_seqs) const {

@@ -56,7 +56,7 @@ RankModel::RankModel(World& world, const EngineOptions& options, const JobPlan& 
               .context = rank_.context(),
               .max_rows = plan.max_rows,
               .window = plan.window,
-              .steps_in_flight = plan.steps_in_flight},
+              .tokens_in_flight = plan.tokens_in_flight()},
       backend_(std::move(backend)) {
   info_.architecture = shared_.config.architecture;
   info_.quantisation = shared_.scheme->description();

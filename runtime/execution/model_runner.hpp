@@ -21,12 +21,11 @@ struct RunnerLimits {
   uint32_t max_model_len = 0;
   uint32_t block_size = 0;  // tokens of a page
   ContextShare context = {};
-  uint32_t max_rows = 0;  // of logits in a step, if more than max_num_seqs
-  uint32_t window = 0;    // tokens that layers of a pool of their own see; 0: there are none
-  uint32_t steps_in_flight = 1;
+  uint32_t max_rows = 0;          // of logits in a step, if more than max_num_seqs
+  uint32_t window = 0;            // tokens that layers of a pool of their own see; 0: there are none
+  uint64_t tokens_in_flight = 0;  // of all steps, where there are such layers
 
   WindowPool windows(uint32_t num_blocks) const {
-    const uint64_t tokens_in_flight = uint64_t{step_tokens} * steps_in_flight;
     return WindowPool::of(window, block_tokens(), max_num_seqs, tokens_in_flight, num_blocks);
   }
   // A block has a page on each owner.

@@ -37,12 +37,12 @@ class MadeCodes {
     for (uint64_t i = 0; i < static_cast<uint64_t>(layout.rows * groups()); ++i) {
       scales_.push_back(e2m1() ? std::ldexp(1.0f, -static_cast<int>(5 + hashed(i) % 4))
                                : 0.01f + 0.005f * uniform(7, i));
-      powers_.push_back(PowerScale(scales_.back()));
       zeros_.push_back(layout.zeros ? static_cast<uint8_t>(hashed(i + 99) % (1U << layout.bits))
                                     : common_zero());
     }
     codes_there_ = uploaded(device, codes);
-    scales_there_ = e2m1() ? uploaded(device, powers_) : uploaded(device, scales_);
+    const std::vector<PowerScale> powers(scales_.begin(), scales_.end());
+    scales_there_ = e2m1() ? uploaded(device, powers) : uploaded(device, scales_);
     zeros_there_ = uploaded(device, zeros_);
     matrix_ = {data<uint8_t>(codes_there_),
                scales_there_.view().data,
@@ -77,7 +77,6 @@ class MadeCodes {
 
   CodeLayout layout_;
   std::vector<float> scales_;
-  std::vector<PowerScale> powers_;  // the same, if they are
   std::vector<uint8_t> zeros_;
   Tensor codes_there_, scales_there_, zeros_there_;
   cuda::CodeMatrix matrix_{};

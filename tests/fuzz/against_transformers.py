@@ -5,7 +5,7 @@ usage: against_transformers.py [--program PATH] [--mpirun COMMAND] [--dtype TYPE
 
 Each model runs on one rank and on a random grid. At each greedy token the five best log-probabilities are compared with those that transformers
 compute in fp32 from the same weights and tokens: fp32 differs by at most 2e-4; bf16 and fp16 by no more, as root mean square, than 1.2 times
-what transformers themselves differ in that type (a mixture may by luck, where rounding sends a token to another expert). Needs Python with torch and transformers."""
+what transformers themselves differ in that type. Needs Python with torch and transformers."""
 
 import argparse
 import json

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Gives each field of a model's config.json other values, one at a time, and generates: it is refused with one message and an exit code of README, or runs.
+"""Gives each field of a model's config.json other values, one at a time, and generates: it is refused with one message and a documented exit code, or runs.
 usage: damaged_configs.py PROGRAM MODEL_DIR..."""
 import collections
 import json
@@ -23,8 +23,8 @@ def fields(config, path=()):
 
 
 def main(program, models):
-    counts = collections.Counter()
     for model in map(pathlib.Path, models):
+        counts = collections.Counter()
         config = json.loads((model / "config.json").read_text())
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
