@@ -9,9 +9,10 @@ void require_computable(const WeightShape& shape) {
   const bool rounds = shape.activation != ActivationRule::none,
              by_group = shape.activation == ActivationRule::per_group;
   require((shape.group == -1 || shape.group > 0) && shape.first_column >= 0, "groups of columns");
-  require(shape.scale == DType::bf16 || shape.scale == DType::fp16 || shape.scale == DType::fp32 ||
-              shape.scale == DType::e8m0,
-          "scales are floating point");
+  require(shape.format == WeightFormat::mxfp4
+              ? shape.scale == DType::e8m0
+              : shape.scale == DType::bf16 || shape.scale == DType::fp16 || shape.scale == DType::fp32,
+          "scales of mxfp4 are powers of two, others floating point");
   require(!rounds || by_group || (shape.group == -1 && bits_of(shape.format) == 8),
           "inputs rounded per token have one scale for each row of the weight");
   require(!by_group || (shape.format == WeightFormat::fp8 && shape.group > 0 &&

@@ -45,9 +45,9 @@ struct WeightShape {
   int64_t group = -1;        // columns that share a scale; -1: all
   int64_t first_column = 0;  // of this part, in the whole matrix (in the order of `order`)
   ActivationRule activation = ActivationRule::none;
-  bool zeros = false;    // stored; else the zero is 8 (int4), 128 (int8) or 0
-  bool ordered = false;  // inputs are gathered by Weight::order before a product
-  DType scale = DType::bf16;
+  bool zeros = false;         // stored; else the zero is 8 (int4), 128 (int8) or 0
+  bool ordered = false;       // inputs are gathered by Weight::order before a product
+  DType scale = DType::bf16;  // e8m0 for mxfp4, for others bf16, fp16 or fp32
   bool power_scales = false;  // of inputs, per_group: powers of two
 
   int64_t slice_columns() const { return columns / slices; }

@@ -55,8 +55,7 @@ struct Drawn {
     } else {
       k = (1 + static_cast<int64_t>(hashed(seed) % static_cast<uint64_t>(1100 / slices))) * slices;
     }
-    scale = one_of({DType::bf16, DType::fp16, DType::fp32});
-    if (c.format == WeightFormat::mxfp4 && seed % 4) scale = DType::e8m0;
+    scale = c.scale(one_of({DType::bf16, DType::fp16, DType::fp32}));
     dtype = types[hashed(++state) % types.size()];
     out = one_of({dtype, DType::fp32});
     biased = one_of({false, true});

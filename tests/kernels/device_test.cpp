@@ -87,6 +87,7 @@ TEST_P(DeviceMemory, AWeightIsZeroUntilItIsPacked) {
     shape.format = format;
     if (format != WeightFormat::dense) shape.group = 64;
     shape.zeros = format == WeightFormat::int8 || format == WeightFormat::int4;
+    if (format == WeightFormat::mxfp4) shape.scale = DType::e8m0;
     const Weight weight = ops().make_weight(shape);
     EXPECT_TRUE(weight.packed && holds(weight.packed, 0) && holds(weight.scales, 0) &&
                 holds(weight.zero_points, 0))
