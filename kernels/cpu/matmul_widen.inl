@@ -61,18 +61,30 @@ struct IntegerLanes {
   }
 };
 
+#ifdef __AVX512F__
+// e2m1 codes: the last four bits of a lane choose one of sixteen floats.
+struct E2m1Lanes {
+  static constexpr int width = 4;
+  using Words = cpu::Words;
+  struct Zeros {};
+
+  static Zeros zeros(const uint8_t*, int64_t) { return {}; }
+  static Words load(const uint32_t* words) { return cpu::load<Words>(words); }
+  template <int place, bool upper>
+  static Floats value(Words words, Zeros) {
+    alignas(64) static constexpr float values[16] = {0,    0.5f,  1,  1.5f,  2,  3,  4,  6,
+                                                     -0.f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+    return (Floats)_mm512_maskz_permutexvar_ps(0xffff, (__m512i)(words >> (4 * place + 16 * upper)),
+                                               _mm512_load_ps(values));
+  }
+};
+#else
 // 12 + 2 * the value of an e2m1 code, in each byte.
 inline Words e2m1_halves(Words codes) {
-#if defined(__AVX2__)
+#ifdef __AVX2__
   alignas(16) static constexpr uint8_t table[16] = {12, 13, 14, 15, 16, 18, 20, 24,
                                                     12, 11, 10, 9,  8,  6,  4,  0};
-  const __m128i halves = load<__m128i>(table);
-#if defined(__AVX512BW__)
-  return (Words)_mm512_maskz_shuffle_epi8(~0ull, _mm512_maskz_broadcast_i32x4(0xffff, halves),
-                                          (__m512i)codes);
-#else
-  return (Words)_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(halves), (__m256i)codes);
-#endif
+  return (Words)_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(load<__m128i>(table)), (__m256i)codes);
 #else
   using Bytes [[gnu::vector_size(4 * lanes)]] = int8_t;  // a comparison that holds is -1
   const Bytes code = (Bytes)codes, magnitude = code & 7, negative = code > 7;
@@ -101,6 +113,7 @@ struct E2m1Lanes {
     return InBytes::value<place / 2, upper>(words.halves[place % 2], zeros);
   }
 };
+#endif
 
 // Words without subnormal codes or zeros, which are rare, take a short way.
 struct Float8Lanes {

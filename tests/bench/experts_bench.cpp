@@ -1,8 +1,9 @@
-// Layers of experts as Qwen3Moe has them: 64, 8 a token, hidden 1024, inner 384, 16 layers, bf16, every weight distinct.
+// Layers of experts, every weight distinct: in bf16 as Qwen3Moe has them (64, 8 a token), or with --model gpt-oss those of gpt-oss-20b in
+// MXFP4, without biases.
 // Decode: bytes of the weights that a step touches (router, chosen experts) over the time of the whole layers, against
 // the read bandwidth. Prefill: GFLOP/s of the grouped products, against dense products of as many rows and the same widths.
 // All in alternating rounds of one run; medians (smallest, largest) of the rounds. Prints a Markdown table.
-//   experts_bench [--threads n] [--rounds n] [--path avx512]
+//   experts_bench [--model qwen3-moe | gpt-oss] [--threads n] [--rounds n] [--path avx512]
 
 #include <bench/bandwidth.hpp>
 #include <bench/cpu_path.hpp>
@@ -18,6 +19,7 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 #include <thread>
 #include <vector>
@@ -25,9 +27,22 @@
 namespace maniple::bench {
 namespace {
 
-constexpr int64_t hidden = 1024, inner = 384, experts = 64, per_token = 8, num_layers = 16;
+struct Model {
+  std::string_view name;
+  int64_t hidden, inner, experts, per_token, layers;
+  WeightFormat format;
+};
+constexpr std::array models{Model{"qwen3-moe", 1024, 384, 64, 8, 16, WeightFormat::dense},
+                            Model{"gpt-oss", 2880, 2880, 32, 4, 4, WeightFormat::mxfp4}};
+
+const Model& model_named(std::string_view name) {
+  for (const Model& model : models)
+    if (model.name == name) return model;
+  fail(ExitCode::usage, "unknown model {}; use qwen3-moe or gpt-oss", name);
+}
 
 struct Options {
+  Model model = models.front();
   int threads = static_cast<int>(std::thread::hardware_concurrency());
   int rounds = 15;
   CpuPath path = CpuPath::automatic;
@@ -37,14 +52,16 @@ Options parse(int argc, char** argv) {
   Options options;
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string_view name = argv[i];
-    if (name == "--threads")
+    if (name == "--model")
+      options.model = model_named(argv[i + 1]);
+    else if (name == "--threads")
       options.threads = std::atoi(argv[i + 1]);
     else if (name == "--rounds")
       options.rounds = std::atoi(argv[i + 1]);
     else if (name == "--path")
       options.path = cpu_path_named(argv[i + 1]);
     else
-      fail(ExitCode::usage, "unknown option {}; use --threads, --rounds or --path", name);
+      fail(ExitCode::usage, "unknown option {}; use --model, --threads, --rounds or --path", name);
   }
   if (options.path == CpuPath::automatic) options.path = available_cpu_paths().front();
   return options;
@@ -60,20 +77,28 @@ class Random {
     for (int64_t i = 0; i < x.shape.elements(); ++i)
       x.dtype == DType::bf16 ? void(x.as<BFloat16>()[i] = BFloat16(next())) : void(x.as<float>()[i] = next());
   }
+  void fill(Weight& weight) {
+    if (weight.format == WeightFormat::dense) return fill(weight.packed.view());
+    for (size_t i = 0; i < weight.packed.view().bytes(); ++i)
+      weight.packed.view().as<uint8_t>()[i] = static_cast<uint8_t>(static_cast<int>(128 * next()));
+    std::memset(weight.scales.view().data, 120, weight.scales.view().bytes());  // 2^-7
+  }
 
  private:
   uint64_t state_ = 88172645463325252u;
 };
 
-ModelConfig config() {
+ModelConfig config_of(const Model& model) {
   ModelConfig config;
-  config.hidden_size = hidden;
-  config.layers.resize(num_layers);
-  config.experts = {.count = experts, .width = inner, .router = {.per_token = per_token, .normalise = true}};
+  config.hidden_size = model.hidden;
+  config.layers.resize(static_cast<size_t>(model.layers));
+  config.experts = {.count = model.experts,
+                    .width = model.inner,
+                    .router = {.per_token = model.per_token, .normalise = true}};
   return config;
 }
 
-double bytes_of(const Weight& weight) { return static_cast<double>(weight.packed.view().bytes()); }
+double bytes_of(const Weight& weight) { return static_cast<double>(weight.bytes()); }
 
 // One layer, and its weights for calls of single products.
 struct Layer {
@@ -81,17 +106,18 @@ struct Layer {
   Parameter* router = nullptr;
   std::vector<const Weight*> gate_up, down;
 
-  Layer(int number, Ops& ops, Random& random)
-      : moe(fmt::format("model.layers.{}", number), config(), RankPlan{}) {
+  Layer(int64_t number, const Model& model, Ops& ops, Random& random)
+      : moe(fmt::format("model.layers.{}", number), config_of(model), RankPlan{}) {
     Parameters parameters;
     moe.append_parameters(parameters);
     for (Parameter* parameter : parameters) {
       const WeightSpec& spec = parameter->spec;
-      parameter->matrix = ops.make_weight({.dtype = spec.type(DType::bf16),
-                                           .rows = spec.rows,
-                                           .columns = spec.columns,
-                                           .slices = spec.slices});
-      random.fill(parameter->matrix.packed.view());
+      WeightShape shape{
+          .dtype = spec.type(DType::bf16), .rows = spec.rows, .columns = spec.columns, .slices = spec.slices};
+      if (parameter != parameters[0] && model.format == WeightFormat::mxfp4)
+        shape.format = model.format, shape.group = 32, shape.scale = DType::e8m0;
+      parameter->matrix = ops.make_weight(shape);
+      random.fill(parameter->matrix);
     }
     router = parameters[0];
     for (size_t e = 1; e < parameters.size(); e += 2) {
@@ -102,7 +128,7 @@ struct Layer {
   }
   std::vector<int32_t> counts() const {
     const auto* const all = moe.counts().as<int32_t>();
-    return {all, all + experts};
+    return {all, all + moe.counts().shape[0]};
   }
 };
 
@@ -138,12 +164,13 @@ class Bench {
         memory_(device_),
         workspace_(device_, {192 << 20, 64 << 20}) {
     groups_.tensor = world_.make_group(std::array{0}, ops_);
-    for (int i = 0; i < num_layers; ++i) layers_.push_back(std::make_unique<Layer>(i, ops_, random_));
+    for (int64_t i = 0; i < options.model.layers; ++i)
+      layers_.push_back(std::make_unique<Layer>(i, options.model, ops_, random_));
   }
 
   // Bytes of the weights that a step of `tokens` touches in all layers, per second, over the read bandwidth.
   void decode(int64_t tokens) {
-    Tensor x(device_, DType::bf16, {tokens, hidden});
+    Tensor x(device_, DType::bf16, {tokens, options_.model.hidden});
     Figures rates, shares, milliseconds;
     for (int round = -2; round < options_.rounds; ++round) {
       random_.fill(x.view());
@@ -166,6 +193,7 @@ class Bench {
 
   // GFLOP/s of the grouped products of `tokens` over those of dense products.
   void prefill(int64_t tokens) {
+    const auto& [name, hidden, inner, experts, per_token, num_layers, format] = options_.model;
     const int64_t rows = tokens * per_token;
     Tensor x(device_, DType::bf16, {tokens, hidden}), many(device_, DType::bf16, {rows, hidden}),
         logits(device_, DType::fp32, {tokens, experts}), gate_up(device_, DType::bf16, {rows, 2 * inner}),
@@ -218,6 +246,7 @@ class Bench {
   }
 
   Routing routing_of(int64_t tokens) {
+    const int64_t experts = options_.model.experts, per_token = options_.model.per_token;
     const auto take = [&](DType type, const Shape& shape) { return workspace_.take(type, shape); };
     return {.experts = {0, experts},
             .tokens = take(DType::int32, {tokens * per_token}),
@@ -251,9 +280,12 @@ class Bench {
 
 void run(const Options& options) {
   Bench bench(options);
+  const Model& model = options.model;
   fmt::print(
-      "{} experts, {} a token, hidden {}, inner {}, {} layers, bf16, path {}, {} threads, {} rounds\n\n",
-      experts, per_token, hidden, inner, num_layers, name_of(options.path), options.threads, options.rounds);
+      "{}: {} experts in {}, {} a token, hidden {}, inner {}, {} layers, path {}, {} threads, {} rounds\n\n",
+      model.name, model.experts, model.format == WeightFormat::dense ? "bf16" : name_of(model.format),
+      model.per_token, model.hidden, model.inner, model.layers, name_of(options.path), options.threads,
+      options.rounds);
   fmt::print("| case | ms | rate | share |\n|---|--:|--:|--:|\n");
   for (const int64_t tokens : {1, 8, 32}) bench.decode(tokens);
   bench.prefill(512);
