@@ -35,7 +35,8 @@ class AmxTiles {
   void store(void* to, int64_t stride) {
     asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(to), "r"(stride), "i"(tile) : "memory");
   }
-  // sum[16][16] (fp32) += a[16][16 pairs] * b[16 pairs][16 columns], both of bf16 pairs.
+  // sum[16][16] (fp32) += a[16][16 pairs] * b[16 pairs][16 columns], both of bf16 pairs: the chain of all products at even places, and that
+  // of those at odd ones, each from zero, then sum + (even + odd). Subnormals are zero, in and out.
   template <int sum, int a, int b>
   void dot() {
     asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(sum), "i"(a), "i"(b));

@@ -122,15 +122,128 @@ inline Words words_of(const WidenedPair& pair) { return bf16_pairs(pair.even, pa
 inline Words words_of(__m512i pairs) { return (Words)pairs; }
 #endif
 
-// Codes are widened by a Source into the order of tiles, for any number of rows.
-template <typename Tiles, typename Source>
+// Sums few rows in vectors, in the order of tiles (amx_tile.hpp): widening codes into memory takes longer than the products of these rows.
+template <typename Source>
+class FewRows {
+ public:
+  static constexpr int tile_rows = 32, row_step = 16, x_units = Source::units, tiles_at_once = 1,
+                       most_rows = 6;
+
+  // Tiles take subnormals for zero, in and out. There are none where no input lies between 0 and 2^-100: every product is a multiple of
+  // 2^-116, and so is every sum.
+  static bool has_bits_of_tiles(const CodeBlock& block, int64_t rows) {
+    using Values [[gnu::vector_size(4 * lanes)]] = uint16_t;
+    constexpr uint16_t magnitude = 0x7fff, one = 1, below = ((127 - 100) << 7) - 1;
+    const uint32_t* x = block.x + block.tiles.first_row(block.first_tile) * block.row_units;
+    Values tiny{};
+    for (int64_t unit = 0; unit < block.row_units; unit += depth, x += row_step * depth)
+      for (int64_t i = 0; i < rows * depth; i += lanes)
+        tiny |= (Values)((load<Values>(x + i) & magnitude) - one < Values{} + below);
+    uint16_t any = 0;
+    for (int i = 0; i < 2 * lanes; ++i) any |= tiny[i];
+    return any == 0;
+  }
+  template <typename Sums>
+  void sum(const SliceTile& tile, const Sums& sums, PanelPrefetch& prefetch) {
+    dispatch<most_rows>(tile, sums, prefetch);
+  }
+
+ private:
+  static constexpr int64_t depth = 16, words_of_depth = depth / x_units;
+
+  template <int rows, typename Sums>
+  static void dispatch(const SliceTile& tile, const Sums& sums, PanelPrefetch& prefetch) {
+    if constexpr (rows > 0) {
+      if (tile.rows != rows) return dispatch<rows - 1>(tile, sums, prefetch);
+      constexpr int vectors = rows > 2 ? 1 : 2;
+      for (int column = 0; column < panel_width; column += vectors * lanes)
+        sum_runs<rows, vectors>(tile, column, sums, prefetch);
+    }
+  }
+
+  template <int rows, int vectors, typename Sums>
+  [[gnu::noinline]] static void sum_runs(const SliceTile& tile, int column, const Sums& sums,
+                                         PanelPrefetch& prefetch) {
+    const uint32_t* x = tile.x;
+    const uint32_t* weights = tile.weights + column;
+    Floats sum[rows][vectors] = {};
+    for (int run = 0; run < sums.runs(); ++run) {
+      typename Source::Zeros zeros[vectors];
+#pragma GCC unroll 2
+      for (int v = 0; v < vectors; ++v) zeros[v] = Source::zeros(sums.zeros(run), column + v * lanes);
+      Floats products[rows][vectors] = {};
+      for (int64_t words = sums.units(run); words > 0; words -= words_of_depth) {
+        for (int64_t word = 0; word < words_of_depth; word += PanelPrefetch::units_in_step) prefetch.step();
+        add_products(x, weights, zeros, products);
+        x += row_step * depth, weights += words_of_depth * panel_width;
+      }
+      sums.choose(
+          run, [&](const auto& add) __attribute__((always_inline)) {
+#pragma GCC unroll 2
+            for (int v = 0; v < vectors; ++v) {
+              const auto added = add.columns(column + v * lanes);
+#pragma GCC unroll 16
+              for (int r = 0; r < rows; ++r) sum[r][v] = added(r, products[r][v], sum[r][v]);
+            }
+          });
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; ++r)
+#pragma GCC unroll 2
+      for (int v = 0; v < vectors; ++v) store(sums.at(r, column + v * lanes), sum[r][v]);
+  }
+
+  template <int rows, int vectors>
+  [[gnu::always_inline]] static void add_products(const uint32_t* x, const uint32_t* weights,
+                                                  const typename Source::Zeros (&zeros)[vectors],
+                                                  Floats (&products)[rows][vectors]) {
+    alignas(64) float inputs[rows][2][depth];
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; ++r)
+      for (int pair = 0; pair < depth; pair += lanes) {
+        const auto pairs = load<Words>(x + r * depth + pair);
+        store(&inputs[r][0][pair], pairs << 16);
+        store(&inputs[r][1][pair], pairs & 0xffff0000u);
+      }
+    asm("" : "+m"(inputs));  // else gcc takes the lanes out of registers again, which is slower
+    Floats even[rows][vectors] = {}, odd[rows][vectors] = {};
+#pragma GCC unroll 8
+    for (int word = 0; word < words_of_depth; ++word) {
+      typename Source::Words words[vectors];
+#pragma GCC unroll 2
+      for (int v = 0; v < vectors; ++v) words[v] = Source::load(weights + word * panel_width + v * lanes);
+      for_units<x_units>([&](auto pair) __attribute__((always_inline)) {
+#pragma GCC unroll 2
+        for (int v = 0; v < vectors; ++v) {
+          const auto weight = Source::weight(words[v], zeros[v], pair);
+#pragma GCC unroll 16
+          for (int r = 0; r < rows; ++r) {
+            const auto at = word * x_units + pair.index;
+            even[r][v] = multiply_add(weight.even, broadcast(inputs[r][0][at]), even[r][v]);
+            odd[r][v] = multiply_add(weight.odd, broadcast(inputs[r][1][at]), odd[r][v]);
+          }
+        }
+      });
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; ++r)
+#pragma GCC unroll 2
+      for (int v = 0; v < vectors; ++v) products[r][v] += even[r][v] + odd[r][v];
+  }
+};
+
+// Codes of few rows are widened in registers, by the Source of lanes; else into the order of tiles.
+template <typename Tiles, typename Source, typename Lanes>
 struct AmxProducts {
   using Kernel = AmxKernel<Tiles>;
-  using Direct = Kernel;
+  using Direct = FewRows<CodesToPairs<Lanes, WidenedPair>>;
   using Paired = Kernel;
-  static constexpr int direct_tiles = 0, paired_rows = 0, x_units = Source::units;
+  static constexpr int paired_rows = 0, x_units = Source::units;
   static constexpr bool integers = false;
 
+  static bool direct(const CodeBlock& block, int64_t rows) {
+    return rows <= Direct::most_rows && Direct::has_bits_of_tiles(block, rows);
+  }
   static void widen(const uint32_t* words, const uint8_t* zeros, int64_t count, uint32_t* to) {
     constexpr int64_t depth = 16, half = 16;
     for (int column = 0; column < panel_width; column += lanes) {
@@ -150,8 +263,10 @@ struct AmxProducts {
 
 template <typename Tiles, typename Int8, typename Float8, typename Int4, typename Mxfp4>
 CodeKernels amx_code_kernels() {
-  return {multiply_codes<AmxProducts<Tiles, Int8>>, multiply_codes<AmxProducts<Tiles, Float8>>,
-          multiply_codes<AmxProducts<Tiles, Int4>>, multiply_codes<AmxProducts<Tiles, Mxfp4>>};
+  return {multiply_codes<AmxProducts<Tiles, Int8, IntegerLanes<8>>>,
+          multiply_codes<AmxProducts<Tiles, Float8, Float8Lanes>>,
+          multiply_codes<AmxProducts<Tiles, Int4, IntegerLanes<4>>>,
+          multiply_codes<AmxProducts<Tiles, Mxfp4, E2m1Lanes>>};
 }
 // With Sources of any instruction set.
 template <typename Tiles>

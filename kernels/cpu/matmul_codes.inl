@@ -105,7 +105,7 @@ struct CodeSums {
 //   Kernel            sums widened codes, or integers
 //   integers          whether x is codes too; the rest is for widened codes
 //   x_units           units of x for a word
-//   Direct, Paired    widen words in registers: for up to direct_tiles; of two panels, for up to paired_rows
+//   Direct, Paired    widen words in registers: where direct(block, rows); of two panels, for up to paired_rows
 //   widen(words, zeros, count, to)    a run, into the order that Kernel reads
 template <typename Products>
 class CodeProduct {
@@ -116,6 +116,8 @@ class CodeProduct {
     const int64_t rows = block_.tiles.first_row(block_.end_tile) - block_.tiles.first_row(block_.first_tile);
     const int64_t tiles = block_.end_tile - block_.first_tile;
     const int64_t panels = (block_.width + panel_width - 1) / panel_width;
+    bool direct = false;
+    if constexpr (!Products::integers) direct = Products::direct(block_, rows);
     for (int64_t panel = 0; panel < panels;) {
       const uint32_t* const words = block_.panels + panel * block_.panel_words;
       const auto prefetch_behind = [&](int at_once, int64_t for_tiles) {
@@ -132,7 +134,7 @@ class CodeProduct {
         PanelPrefetch prefetch = prefetch_behind(2, 1);
         multiply_panels<2>(paired, 1, words, panel, prefetch);
         panel += 2;
-      } else if (tiles <= Products::direct_tiles) {
+      } else if (direct) {
         typename Products::Direct direct;
         PanelPrefetch prefetch = prefetch_behind(1, tiles);
         multiply_panels<1>(direct, 1, words, panel++, prefetch);
@@ -217,10 +219,12 @@ struct WidenedProducts {
   using Direct = VectorKernel<Vector, rows_in_tile, Source>;
   using Paired = VectorKernel<Vector, most_paired_rows, Source, 2>;
   static constexpr int paired_rows = most_paired_rows, x_units = Source::units;
-  // From here on widening again and again costs more than memory.
-  static constexpr int direct_tiles = Vector::registers < 16 ? 1 : 16;
   static constexpr bool integers = false;
 
+  // For more, widening again and again costs more than memory.
+  static bool direct(const CodeBlock&, int64_t rows) {
+    return rows <= (Vector::registers < 16 ? 1 : 16) * rows_in_tile;
+  }
   static void widen(const uint32_t* words, const uint8_t* zeros, int64_t count, uint32_t* to) {
     typename Source::Zeros zero[panel_width / Vector::lanes];
     for (int v = 0; v < panel_width / Vector::lanes; ++v) zero[v] = Source::zeros(zeros, v * Vector::lanes);

@@ -31,11 +31,16 @@ CodeKernel kernel_of(const CodeKernels& kernels, WeightFormat format) {
   return nullptr;
 }
 
+struct alignas(64) Line {  // of the cache
+  uint32_t units[16];
+};
+
 // Room for one panel of widened codes, of each thread.
 uint32_t* widened_panel(int64_t units) {
-  thread_local std::vector<uint32_t> panel;
-  if (panel.size() < static_cast<size_t>(units)) panel.resize(static_cast<size_t>(units));
-  return panel.data();
+  thread_local std::vector<Line> panel;
+  const size_t lines = (static_cast<size_t>(units) * 4 + sizeof(Line) - 1) / sizeof(Line);
+  if (panel.size() < lines) panel.resize(lines);
+  return panel.data()->units;
 }
 
 }  // namespace

@@ -121,6 +121,25 @@ TEST_P(Codes, AgreeWithDoublePrecisionAndARowDoesNotDependOnTheNumberOfRows) {
     }
 }
 
+// Tiles of AMX take subnormals for zero.
+TEST_P(Codes, TheBitsOfTinyInputsDoNotDependOnTheNumberOfRowsEither) {
+  if (!promises_bits()) GTEST_SKIP();
+  constexpr int64_t n = 33, k = 96, all_rows = 32;
+  for (const CodeCase& c : code_cases()) {
+    if (c.rule != ActivationRule::none) continue;
+    const CodeMatrix matrix(c.format, n, k, 32, c.zeros, c.scale(DType::fp32), 8);
+    const Weight weight = packed_columns(ops(), matrix, DType::bf16, {0, k}, 1);
+    for (const float scale : {0x1p-98f, 0x1p-118f, 0x1p-126f}) {
+      const Tensor x = random_tensor(device(), DType::bf16, {all_rows, k}, 9, scale);
+      const Tensor all = product(ops(), x, weight, {}, DType::fp32);
+      for (const int64_t m : {1, 2, 3, 6, 7})
+        EXPECT_TRUE(
+            same_bits(product(ops(), x.view().rows(5, m), weight, {}, DType::fp32), all.view().rows(5, m)))
+            << to_string(c) << ": " << m << " rows of some " << scale;
+    }
+  }
+}
+
 TEST_P(Codes, IntegerProductsHaveTheBitsOfTheReference) {
   const Backend reference = backend_of(BackendKind::reference);
   for (const CodeCase& c : code_cases()) {
