@@ -15,6 +15,7 @@ namespace maniple::cpu {
 struct FilterScratch {
   std::vector<TokenLogit> entries;
   std::vector<float> numbers;
+  std::vector<int32_t> places;
 };
 
 class CpuOps : public HostOps {

@@ -34,6 +34,8 @@ struct SamplingKernels {
   int32_t (*best)(const float* logits, const int32_t* ids, int32_t first_id, int64_t count, Draw draw,
                   float* score);
   float (*maximum)(const float* logits, int64_t count);
+  // The places of logits that are at least `floor`, ascending. Returns how many; places has room for all.
+  int64_t (*at_least)(const float* logits, int64_t count, float floor, int32_t* places);
   // Sum of exp(logit - maximum).
   float (*exp_sum)(const float* logits, int64_t count, float maximum);
   // shares[i] = exp(logits[i] / temperature - maximum / temperature).

@@ -303,6 +303,21 @@ float maximum(const float* logits, int64_t count) {
   return max_lanes(largest);
 }
 
+int64_t at_least(const float* logits, int64_t count, float floor, int32_t* places) {
+  int64_t found = 0;
+  for_vectors(count, [&](int64_t i, int n) {
+    const Ints reached = load_logits(logits + i, n) >= floor;
+    if (!any(reached)) return;
+    int32_t lane[lanes];
+    store(lane, reached);
+    for (int l = 0; l < n; ++l) {
+      places[found] = static_cast<int32_t>(i) + l;
+      found -= lane[l];  // -1 where it holds
+    }
+  });
+  return found;
+}
+
 // exp(values - maximum), where the difference of equal infinities is 0.
 inline Floats exp_below(Floats values, float maximum) {
   return exp_of(values == maximum ? Floats{} : values - maximum);
@@ -323,7 +338,7 @@ void shares(const float* logits, int64_t count, float temperature, float maximum
   });
 }
 
-SamplingKernels sampling_kernels() { return {all_finite, best, maximum, exp_sum, shares}; }
+SamplingKernels sampling_kernels() { return {all_finite, best, maximum, at_least, exp_sum, shares}; }
 
 }  // namespace
 }  // namespace maniple::cpu

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 
 namespace maniple::cpu {
@@ -24,8 +25,9 @@ Draw draw_of(const SamplingRow& row) {
 // One row of logits gathered as [shards, rows, width], without padding.
 class GatheredRow {
  public:
-  GatheredRow(ConstTensorView gathered, int64_t vocabulary_size, int64_t row)
-      : shards_(gathered.shape[0]),
+  GatheredRow(const SamplingKernels& kernels, ConstTensorView gathered, int64_t vocabulary_size, int64_t row)
+      : kernels_(kernels),
+        shards_(gathered.shape[0]),
         width_(gathered.shape[2]),
         vocabulary_size_(vocabulary_size),
         first_(gathered.as<float>() + row * width_),
@@ -41,33 +43,44 @@ class GatheredRow {
       f(static_cast<int32_t>(id),
         std::span(first_ + shard * stride_, static_cast<size_t>(std::min(width_, vocabulary_size_ - id))));
   }
-  // Entries with logit >= floor, in the order of ids.
-  void collect(float floor, std::vector<TokenLogit>& entries) const {
-    entries.clear();
-    for_shards([&](int32_t id, std::span<const float> logits) {
-      for (const float logit : logits) {
-        if (nan_to_lowest(logit) >= floor) entries.push_back({id, nan_to_lowest(logit)});
-        ++id;
-      }
+  float maximum() const {
+    float maximum = -infinity;
+    for_shards([&](int32_t, std::span<const float> part) {
+      maximum = std::max(maximum, kernels_.maximum(part.data(), static_cast<int64_t>(part.size())));
     });
+    return maximum;
   }
-  // The first `count` by (logit descending, id ascending), as a heap with the last of them in front.
-  void largest(size_t count, std::vector<TokenLogit>& heap) const {
-    heap.clear();
+  // A logit that at least `count` reach, and few more: as many parts of the row have one.
+  float reached_by(size_t count, std::vector<float>& maxima) const {
+    constexpr size_t least_part = 32, parts_for_each = 4;
+    const size_t part = static_cast<size_t>(vocabulary_size_) / (parts_for_each * count);
+    if (part < least_part) return -infinity;
+    maxima.clear();
+    for_shards([&](int32_t, std::span<const float> logits) {
+      for (; logits.size() >= part; logits = logits.subspan(part))
+        maxima.push_back(kernels_.maximum(logits.data(), static_cast<int64_t>(part)));
+    });
+    if (maxima.size() < count) return -infinity;
+    const auto last = maxima.begin() + static_cast<std::ptrdiff_t>(count - 1);
+    std::nth_element(maxima.begin(), last, maxima.end(), std::greater());
+    return *last;
+  }
+  // Into scratch.entries: those with logit >= floor, in the order of ids.
+  void collect(float floor, FilterScratch& scratch) const {
+    scratch.entries.clear();
     for_shards([&](int32_t id, std::span<const float> logits) {
-      for (const float logit : logits) {
-        const TokenLogit entry{id++, nan_to_lowest(logit)};
-        const bool full = heap.size() == count;
-        if (full && entry.logit <= heap.front().logit) continue;  // ids ascend: an equal logit loses
-        if (full) std::pop_heap(heap.begin(), heap.end(), larger), heap.pop_back();
-        heap.push_back(entry);
-        std::push_heap(heap.begin(), heap.end(), larger);
-      }
+      scratch.places.resize(std::max(scratch.places.size(), logits.size()));
+      int32_t* const places = scratch.places.data();
+      const int64_t count =
+          kernels_.at_least(logits.data(), static_cast<int64_t>(logits.size()), floor, places);
+      for (int64_t i = 0; i < count; ++i)
+        scratch.entries.push_back({id + places[i], nan_to_lowest(logits[static_cast<size_t>(places[i])])});
     });
   }
   int64_t vocabulary_size() const { return vocabulary_size_; }
 
  private:
+  const SamplingKernels& kernels_;
   int64_t shards_, width_, vocabulary_size_;
   const float* first_;
   int64_t stride_;
@@ -87,32 +100,32 @@ class RowFilter {
     maximum_ = std::min_element(entries_.begin(), entries_.end(), larger)->logit;
     keep_min_p();
     keep_top_k();
-    if (row_.top_p < 1) keep_top_p();
+    if (row_.top_p < 1) keep_top_p(total_share());
   }
 
   void filter(const GatheredRow& logits) {
-    maximum_ = -infinity;
-    logits.for_shards([&](int32_t, std::span<const float> part) {
-      maximum_ = std::max(maximum_, kernels_.maximum(part.data(), static_cast<int64_t>(part.size())));
-    });
-    // A large heap is slower than a selection among all entries.
-    const bool small_k = row_.top_k > 0 && row_.top_k <= logits.vocabulary_size() / 16;
-    float floor = below_min_p();
-    if (small_k) {
-      logits.largest(static_cast<size_t>(row_.top_k), entries_);
-      floor = std::max(floor, entries_.front().logit);
+    maximum_ = logits.maximum();
+    const bool by_top_p_alone = row_.top_k == 0 && row_.min_p <= 0;
+    const double total = by_top_p_alone ? total_share(logits) : 0;
+    float floor = row_.min_p > 0 ? below_share(row_.min_p) : -infinity;
+    if (by_top_p_alone) {  // all below together are less than 1 - p
+      const double left_out = 0.999 * (1 - static_cast<double>(row_.top_p)) * total;
+      floor =
+          below_share(static_cast<float>(0x1p-40 * left_out / static_cast<double>(logits.vocabulary_size())));
     }
-    logits.collect(floor, entries_);
+    if (row_.top_k > 0)
+      floor = std::max(floor, logits.reached_by(static_cast<size_t>(row_.top_k), scratch_.numbers));
+    logits.collect(floor, scratch_);
     keep_min_p();
-    if (!small_k) keep_top_k();
-    if (row_.top_p < 1) keep_top_p();
+    keep_top_k();
+    if (row_.top_p < 1) keep_top_p(by_top_p_alone ? total : total_share());
   }
 
  private:
-  // A bound just below the min_p threshold: smaller logits are not even collected.
-  float below_min_p() const {
-    if (row_.min_p <= 0 || !std::isfinite(maximum_)) return -infinity;
-    const float reach = -std::log(row_.min_p) * row_.temperature;
+  // A bound just below the logits with this share of the largest probability, or more: smaller ones are not even collected.
+  float below_share(float share) const {
+    if (!std::isfinite(maximum_)) return -infinity;
+    const float reach = -std::log(share) * row_.temperature;
     return maximum_ - reach - 1e-5f * (std::abs(maximum_) + reach);
   }
 
@@ -136,17 +149,15 @@ class RowFilter {
   }
 
   // Shares are integers in units of 2^-40 of the largest probability. Their sums do not depend on the order,
-  // so halving finds the cut of the sorted order without a sort.
-  void keep_top_p() {
-    const double total = static_cast<double>(sum_of_shares(0, entries_.size()));
+  // so halving finds the cut of the sorted order without a sort. total: of all entries, also of those that were not collected.
+  void keep_top_p(double total) {
     const double wanted = static_cast<double>(row_.top_p) * total;
-    drop_shares_below(0.999 * (total - wanted) / static_cast<double>(entries_.size()));
     const auto at = [&](size_t index) { return entries_.begin() + static_cast<std::ptrdiff_t>(index); };
     size_t begin = 0, end = entries_.size();
     for (int64_t before = 0; end - begin > 1;) {
       const size_t middle = begin + (end - begin) / 2;
       std::nth_element(at(begin), at(middle), at(end), larger);
-      const int64_t sum = before + sum_of_shares(begin, middle);
+      const int64_t sum = before + share_of_entries(begin, middle);
       if (static_cast<double>(sum) >= wanted) {
         end = middle;
       } else {
@@ -157,31 +168,27 @@ class RowFilter {
     entries_.resize(end);
   }
 
-  // Drops entries so small that all of them together are less
-  // than 1 - p. scratch.numbers holds the shares of all entries.
-  void drop_shares_below(double smallest) {
-    size_t kept = 0;
-    for (size_t i = 0; i < entries_.size(); ++i)
-      if (static_cast<double>(integer_share(scratch_.numbers[i])) >= smallest) entries_[kept++] = entries_[i];
-    entries_.resize(kept);
-  }
-
   static int64_t integer_share(float share) { return static_cast<int64_t>(share * 0x1p40f); }
 
-  // Leaves the shares themselves in scratch.numbers.
-  int64_t sum_of_shares(size_t begin, size_t end) {
-    std::vector<float>& numbers = logits_of(begin, end);
-    const auto count = static_cast<int64_t>(numbers.size());
-    kernels_.shares(numbers.data(), count, row_.temperature, maximum_, numbers.data());
+  int64_t sum_of_shares(const float* logits, size_t count) {
+    scratch_.numbers.resize(count);
+    kernels_.shares(logits, static_cast<int64_t>(count), row_.temperature, maximum_, scratch_.numbers.data());
     int64_t sum = 0;
-    for (const float share : numbers) sum += integer_share(share);
+    for (const float share : scratch_.numbers) sum += integer_share(share);
     return sum;
   }
-
-  std::vector<float>& logits_of(size_t begin, size_t end) {
-    scratch_.numbers.resize(end - begin);
-    for (size_t i = begin; i < end; ++i) scratch_.numbers[i - begin] = entries_[i].logit;
-    return scratch_.numbers;
+  int64_t share_of_entries(size_t begin, size_t end) {
+    std::vector<float>& logits = scratch_.numbers;
+    logits.resize(end - begin);
+    for (size_t i = begin; i < end; ++i) logits[i - begin] = entries_[i].logit;
+    return sum_of_shares(logits.data(), logits.size());
+  }
+  double total_share() { return static_cast<double>(share_of_entries(0, entries_.size())); }
+  double total_share(const GatheredRow& logits) {
+    int64_t sum = 0;
+    logits.for_shards(
+        [&](int32_t, std::span<const float> part) { sum += sum_of_shares(part.data(), part.size()); });
+    return static_cast<double>(sum);
   }
 
   const SamplingKernels& kernels_;
@@ -202,13 +209,13 @@ void check_logits(ConstTensorView logits, IndexRange vocabulary, size_t rows) {
 void CpuOps::candidates(ConstTensorView logits, IndexRange vocabulary, ConstTensorView listed,
                         std::span<CandidateList> lists) {
   for_rows(lists.size(), [&](size_t i, FilterScratch& scratch) {
-    const int32_t row = listed.as<int32_t>()[i];
-    std::vector<TokenLogit>& tokens = scratch.entries;
-    tokens.clear();
-    if (vocabulary.size() > 0)
-      GatheredRow(one_shard(logits), vocabulary.size(), row).largest(max_candidates, tokens);
-    for (TokenLogit& token : tokens) token.id += static_cast<int32_t>(vocabulary.begin);
-    lists[i] = reference::list_of(tokens, shard_row(logits, vocabulary, row));
+    scratch.entries.clear();
+    if (vocabulary.size() > 0) {
+      const GatheredRow row(path_.sampling, one_shard(logits), vocabulary.size(), listed.as<int32_t>()[i]);
+      row.collect(row.reached_by(max_candidates, scratch.numbers), scratch);
+    }
+    for (TokenLogit& token : scratch.entries) token.id += static_cast<int32_t>(vocabulary.begin);
+    lists[i] = reference::list_of(scratch.entries);
   });
 }
 
@@ -237,7 +244,7 @@ void CpuOps::filter_logits(ConstTensorView gathered, int64_t vocabulary_size, Co
     const SamplingRow& how = rows[static_cast<size_t>(row)];
     if (!how.filtered() || how.filtered_by_candidates()) return;
     RowFilter(path_.sampling, how, scratch)
-        .filter(GatheredRow(gathered, vocabulary_size, all ? row : static_cast<int64_t>(i)));
+        .filter(GatheredRow(path_.sampling, gathered, vocabulary_size, all ? row : static_cast<int64_t>(i)));
     const TokenLogit last = *std::max_element(scratch.entries.begin(), scratch.entries.end(), larger);
     cuts[static_cast<size_t>(row)] = {last.logit, last.id};
   });
@@ -245,6 +252,8 @@ void CpuOps::filter_logits(ConstTensorView gathered, int64_t vocabulary_size, Co
 
 // f(i, working memory) for each i below count.
 void CpuOps::for_rows(size_t count, FunctionRef<void(size_t, FilterScratch&)> f) {
+  if (count <= 1)
+    return pool_->parallel_tasks(static_cast<int64_t>(count), [&](int64_t) { f(0, filter_scratch_[0]); });
   pool_->run([&](int thread) {
     for (auto i = static_cast<size_t>(thread); i < count; i += static_cast<size_t>(pool_->size()))
       f(i, filter_scratch_[static_cast<size_t>(thread)]);
@@ -255,21 +264,24 @@ void CpuOps::best_candidates(ConstTensorView logits, IndexRange vocabulary, std:
                              std::span<const Cut> cuts, std::span<Candidate> out) {
   check_logits(logits, vocabulary, rows.size());
   require(out.size() == rows.size(), "one candidate for each row");
-  pool_->parallel_tasks(logits.shape[0], [&](int64_t r) {
-    const std::span<const float> row = shard_row(logits, vocabulary, r);
-    const SamplingRow& how = rows[static_cast<size_t>(r)];
-    Candidate& best =
-        out[static_cast<size_t>(r)] = {-infinity, std::numeric_limits<int32_t>::max(), -infinity};
+  for_rows(rows.size(), [&](size_t r, FilterScratch& scratch) {
+    const std::span<const float> row = shard_row(logits, vocabulary, static_cast<int64_t>(r));
+    const SamplingRow& how = rows[r];
+    Candidate& best = out[r] = {-infinity, std::numeric_limits<int32_t>::max(), -infinity};
     if (how.filtered() && cuts.empty()) return;
     best = no_token;
     if (!path_.sampling.all_finite(row.data(), vocabulary.size())) return;
     const auto first = static_cast<int32_t>(vocabulary.begin);
     if (how.filtered()) {
-      std::vector<float> kept;
-      std::vector<int32_t> ids;
-      for (size_t i = 0; i < row.size(); ++i) {
-        const TokenLogit token{first + static_cast<int32_t>(i), row[i]};
-        if (cuts[static_cast<size_t>(r)].keeps(token)) kept.push_back(token.logit), ids.push_back(token.id);
+      std::vector<int32_t>& ids = scratch.places;
+      std::vector<float>& kept = scratch.numbers;
+      ids.resize(std::max(ids.size(), row.size())), kept.clear();
+      const int64_t reached =
+          path_.sampling.at_least(row.data(), vocabulary.size(), cuts[r].logit, ids.data());
+      for (int64_t i = 0; i < reached; ++i) {
+        const TokenLogit token{first + ids[static_cast<size_t>(i)],
+                               row[static_cast<size_t>(ids[static_cast<size_t>(i)])]};
+        if (cuts[r].keeps(token)) ids[kept.size()] = token.id, kept.push_back(token.logit);
       }
       best.id = path_.sampling.best(kept.data(), ids.data(), 0, static_cast<int64_t>(kept.size()),
                                     draw_of(how), &best.score);
@@ -309,10 +321,10 @@ void CpuOps::largest_logits(ConstTensorView gathered, int64_t vocabulary_size, i
                             std::span<TokenLogit> out) {
   require(out.size() <= static_cast<size_t>(vocabulary_size), "more logits asked for than there are");
   if (out.empty()) return;
-  std::vector<TokenLogit> heap;
-  GatheredRow(gathered, vocabulary_size, row).largest(out.size(), heap);
-  std::sort_heap(heap.begin(), heap.end(), larger);
-  std::copy(heap.begin(), heap.end(), out.begin());
+  FilterScratch scratch;
+  const GatheredRow logits(path_.sampling, gathered, vocabulary_size, row);
+  logits.collect(logits.reached_by(out.size(), scratch.numbers), scratch);
+  std::partial_sort_copy(scratch.entries.begin(), scratch.entries.end(), out.begin(), out.end(), larger);
 }
 
 }  // namespace maniple::cpu

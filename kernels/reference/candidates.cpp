@@ -15,14 +15,17 @@ std::span<const float> shard_row(ConstTensorView logits, IndexRange vocabulary, 
   return {logits.as<float>() + row * logits.shape[1], static_cast<size_t>(vocabulary.size())};
 }
 
-CandidateList list_of(std::vector<TokenLogit> tokens, std::span<const float> logits) {
-  std::sort(tokens.begin(), tokens.end(), larger);
+CandidateList list_of(std::vector<TokenLogit>& tokens) {
   CandidateList list{};
+  if (tokens.size() > max_candidates) {
+    const auto last = tokens.begin() + max_candidates - 1;
+    std::nth_element(tokens.begin(), last, tokens.end(), larger);
+    list.further = static_cast<int32_t>(std::count_if(
+        last + 1, tokens.end(), [&](const TokenLogit& token) { return token.logit == last->logit; }));
+    tokens.resize(max_candidates);
+  }
+  std::sort(tokens.begin(), tokens.end(), larger);
   std::fill(std::copy(tokens.begin(), tokens.end(), list.tokens), std::end(list.tokens), no_entry);
-  if (tokens.size() < max_candidates) return list;
-  const float last = tokens.back().logit;
-  for (const float logit : logits) list.further += nan_to_lowest(logit) == last;
-  for (const TokenLogit& token : tokens) list.further -= token.logit == last;
   return list;
 }
 

@@ -23,8 +23,8 @@ inline bool larger(const TokenLogit& a, const TokenLogit& b) {
 // The logits of a shard in a row of [rows, width], without padding.
 std::span<const float> shard_row(ConstTensorView logits, IndexRange vocabulary, int64_t row);
 
-// tokens: the first of a shard with these logits, max_candidates or all.
-CandidateList list_of(std::vector<TokenLogit> tokens, std::span<const float> logits);
+// tokens: of a shard, in any order; all of them, or those from some logit on that at least max_candidates reach.
+CandidateList list_of(std::vector<TokenLogit>& tokens);
 
 // The lists of all shards as tokens in any order. Further tokens get the ids after the last listed one with their logit: wrong
 // ids, but in the right place of the order.

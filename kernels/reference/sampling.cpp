@@ -91,9 +91,7 @@ void ReferenceOps::candidates(ConstTensorView logits, IndexRange vocabulary, Con
     for (size_t at = 0; at < row.size(); ++at)
       tokens.push_back(
           {static_cast<int32_t>(vocabulary.begin) + static_cast<int32_t>(at), nan_to_lowest(row[at])});
-    std::sort(tokens.begin(), tokens.end(), larger);
-    tokens.resize(std::min<size_t>(tokens.size(), max_candidates));
-    lists[i] = reference::list_of(tokens, row);
+    lists[i] = reference::list_of(tokens);
   }
 }
 
