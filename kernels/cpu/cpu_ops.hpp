@@ -16,6 +16,7 @@ struct FilterScratch {
   std::vector<TokenLogit> entries;
   std::vector<float> numbers;
   std::vector<int32_t> places;
+  std::vector<int64_t> sums;
 };
 
 class CpuOps : public HostOps {

@@ -3,9 +3,11 @@
 #include <kernels/reference/noise.hpp>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <numeric>
 
 namespace maniple::cpu {
 
@@ -105,27 +107,52 @@ class RowFilter {
 
   void filter(const GatheredRow& logits) {
     maximum_ = logits.maximum();
-    const bool by_top_p_alone = row_.top_k == 0 && row_.min_p <= 0;
-    const double total = by_top_p_alone ? total_share(logits) : 0;
-    float floor = row_.min_p > 0 ? below_share(row_.min_p) : -infinity;
-    if (by_top_p_alone) {  // all below together are less than 1 - p
-      const double left_out = 0.999 * (1 - static_cast<double>(row_.top_p)) * total;
-      floor =
-          below_share(static_cast<float>(0x1p-40 * left_out / static_cast<double>(logits.vocabulary_size())));
-    }
+    if (row_.top_k == 0 && row_.min_p <= 0) return keep_top_p_of(logits);
+    float floor = below_min_p();
     if (row_.top_k > 0)
       floor = std::max(floor, logits.reached_by(static_cast<size_t>(row_.top_k), scratch_.numbers));
     logits.collect(floor, scratch_);
     keep_min_p();
     keep_top_k();
-    if (row_.top_p < 1) keep_top_p(by_top_p_alone ? total : total_share());
+    if (row_.top_p < 1) keep_top_p(total_share());
   }
 
  private:
-  // A bound just below the logits with this share of the largest probability, or more: smaller ones are not even collected.
-  float below_share(float share) const {
-    if (!std::isfinite(maximum_)) return -infinity;
-    const float reach = -std::log(share) * row_.temperature;
+  // Logits in ascending buckets, by the first bits of their size and sign: equal ones, as 0 and -0, share one.
+  static constexpr int bucket_bits = 14;
+  static size_t bucket_of(float logit) {
+    const auto bits = std::bit_cast<uint32_t>(nan_to_lowest(logit) + 0.0f);
+    return (bits >> 31 ? ~bits : bits | 1u << 31) >> (32 - bucket_bits);
+  }
+  static float smallest_of(size_t bucket) {
+    const uint32_t ordered = static_cast<uint32_t>(bucket) << (32 - bucket_bits);
+    return nan_to_lowest(std::bit_cast<float>(ordered >> 31 ? ordered ^ 1u << 31 : ~ordered));
+  }
+
+  // Without other filters all tokens count: their shares are summed by bucket, and only the bucket of the cut is sorted. Its entries
+  // stay, those before it do not.
+  void keep_top_p_of(const GatheredRow& logits) {
+    std::vector<int64_t>& sums = scratch_.sums;
+    sums.assign(size_t{1} << bucket_bits, 0);
+    logits.for_shards([&](int32_t, std::span<const float> part) {
+      find_shares(part.data(), part.size());
+      for (size_t i = 0; i < part.size(); ++i) sums[bucket_of(part[i])] += integer_share(scratch_.numbers[i]);
+    });
+    const auto total = static_cast<double>(std::accumulate(sums.begin(), sums.end(), int64_t{0}));
+    const double wanted = static_cast<double>(row_.top_p) * total;
+    size_t bucket = sums.size() - 1;
+    int64_t before = 0;
+    for (; static_cast<double>(before + sums[bucket]) < wanted; --bucket) before += sums[bucket];
+    logits.collect(smallest_of(bucket), scratch_);
+    const float next = smallest_of(bucket + 1);
+    std::erase_if(entries_, [&](const TokenLogit& entry) { return entry.logit >= next; });
+    keep_top_p(total, before);
+  }
+
+  // A bound just below the min_p threshold: smaller logits are not even collected.
+  float below_min_p() const {
+    if (row_.min_p <= 0 || !std::isfinite(maximum_)) return -infinity;
+    const float reach = -std::log(row_.min_p) * row_.temperature;
     return maximum_ - reach - 1e-5f * (std::abs(maximum_) + reach);
   }
 
@@ -149,15 +176,15 @@ class RowFilter {
   }
 
   // Shares are integers in units of 2^-40 of the largest probability. Their sums do not depend on the order,
-  // so halving finds the cut of the sorted order without a sort. total: of all entries, also of those that were not collected.
-  void keep_top_p(double total) {
+  // so halving finds the cut of the sorted order without a sort. total: of all tokens; before: of those larger than all entries.
+  void keep_top_p(double total, int64_t before = 0) {
     const double wanted = static_cast<double>(row_.top_p) * total;
     const auto at = [&](size_t index) { return entries_.begin() + static_cast<std::ptrdiff_t>(index); };
     size_t begin = 0, end = entries_.size();
-    for (int64_t before = 0; end - begin > 1;) {
+    while (end - begin > 1) {
       const size_t middle = begin + (end - begin) / 2;
       std::nth_element(at(begin), at(middle), at(end), larger);
-      const int64_t sum = before + share_of_entries(begin, middle);
+      const int64_t sum = before + sum_of_shares(begin, middle);
       if (static_cast<double>(sum) >= wanted) {
         end = middle;
       } else {
@@ -170,26 +197,21 @@ class RowFilter {
 
   static int64_t integer_share(float share) { return static_cast<int64_t>(share * 0x1p40f); }
 
-  int64_t sum_of_shares(const float* logits, size_t count) {
+  // Into scratch.numbers; logits may lie there.
+  void find_shares(const float* logits, size_t count) {
     scratch_.numbers.resize(count);
     kernels_.shares(logits, static_cast<int64_t>(count), row_.temperature, maximum_, scratch_.numbers.data());
+  }
+  int64_t sum_of_shares(size_t begin, size_t end) {
+    std::vector<float>& numbers = scratch_.numbers;
+    numbers.resize(end - begin);
+    for (size_t i = begin; i < end; ++i) numbers[i - begin] = entries_[i].logit;
+    find_shares(numbers.data(), numbers.size());
     int64_t sum = 0;
-    for (const float share : scratch_.numbers) sum += integer_share(share);
+    for (const float share : numbers) sum += integer_share(share);
     return sum;
   }
-  int64_t share_of_entries(size_t begin, size_t end) {
-    std::vector<float>& logits = scratch_.numbers;
-    logits.resize(end - begin);
-    for (size_t i = begin; i < end; ++i) logits[i - begin] = entries_[i].logit;
-    return sum_of_shares(logits.data(), logits.size());
-  }
-  double total_share() { return static_cast<double>(share_of_entries(0, entries_.size())); }
-  double total_share(const GatheredRow& logits) {
-    int64_t sum = 0;
-    logits.for_shards(
-        [&](int32_t, std::span<const float> part) { sum += sum_of_shares(part.data(), part.size()); });
-    return static_cast<double>(sum);
-  }
+  double total_share() { return static_cast<double>(sum_of_shares(0, entries_.size())); }
 
   const SamplingKernels& kernels_;
   const SamplingRow& row_;
