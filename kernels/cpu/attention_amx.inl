@@ -24,8 +24,8 @@ class TileAttention {
   TileAttention(const AttentionTile& tile, int64_t index)
       : tile_(tile),
         split_{tile, index * split_size},
-        keys_(split_.keys_of(rows_of(tile) - 1)),
-        first_(split_.first_key()) {}
+        any_sees_{split_.begin_of(0), split_.keys_of(rows_of(tile) - 1)},
+        all_see_{split_.begin_of(rows_of(tile) - 1), split_.keys_of(0)} {}
 
   void run(float* scratch, float* partial) {
     float* const scores = scratch + attention_tile_rows * tile_.key_dim;
@@ -77,15 +77,18 @@ class TileAttention {
       __builtin_memcpy(left + row * key_dim, query_of<uint16_t>(tile_, row),
                        2 * static_cast<size_t>(key_dim));
     const float scale = tile_.scale * log2_e;
-    for (int key = first_; key < keys_; key += position_group) {
+    for (int key = split_.first_key(); key < any_sees_.end; key += position_group) {
       const uint32_t* const words = split_.keys_at(key);
-      const uint32_t* const ahead = split_.ahead(keys_, key);
+      // Values pass later, a few columns of all positions at a time: no order in which to wait for memory.
+      const uint32_t *const ahead = split_.ahead(any_sees_.end, key), *const values = split_.values_at(key);
       multiply<R>(
           left, key_dim, key_dim / step,
           [&](int i) {
             const int stored = i * depth / Split::parts;
-            for (int word = 0; R == 1 && word < depth / Split::parts; ++word)
+            for (int word = 0; R == 1 && word < depth / Split::parts; ++word) {
               __builtin_prefetch(ahead + (stored + word) * position_group, 0, 2);
+              __builtin_prefetch(values + (stored + word) * position_group, 0, 2);
+            }
             load_keys(words + stored * position_group);
           },
           scores + key, split_size);
@@ -111,8 +114,8 @@ class TileAttention {
         __builtin_memcpy(right + row / width * tile_words + pair * width + row % width, query + 2 * pair, 4);
     }
     const float scale = tile_.scale * log2_e;
-    for (int first = 0; first < keys_; first += position_group) {
-      separate(split_.keys_at(first), split_.ahead(keys_, first), left);
+    for (int first = 0; first < any_sees_.end; first += position_group) {
+      separate(split_.keys_at(first), split_.ahead(any_sees_.end, first), left);
       for_tiles<R>([&]<int r>() { tiles_.template zero<r>(); });
       for (int i = 0; i < steps; ++i) {
         tiles_.template load<left_tile>(left + i * step, 2 * key_dim);
@@ -162,7 +165,7 @@ class TileAttention {
 
   void exponentiate_rows(float* scores, float* maxima) const {
     const int rows = rows_of(tile_);
-    const Range all{first_ & -step, (keys_ + step - 1) & -step};
+    const Range all{any_sees_.begin & -step, (any_sees_.end + step - 1) & -step};
     for (int row = 0; row < rows; ++row)
       exponentiate<WeightsOfTiles>(scores + row * split_size, {split_.begin_of(row), split_.keys_of(row)},
                                    all, maxima[row], maxima[rows + row]);
@@ -171,7 +174,7 @@ class TileAttention {
   // out [row][value_dim]
   template <int R>
   void add_values(const float* weights, float* out) {
-    const int first = first_ & -step, steps = (keys_ - first + step - 1) / step;
+    const int first = any_sees_.begin & -step, steps = (any_sees_.end - first + step - 1) / step;
     for (int d = 0; d < tile_.value_dim; d += width)
       multiply<R>(
           reinterpret_cast<const uint16_t*>(weights) + first, 2 * split_size, steps,
@@ -184,7 +187,7 @@ class TileAttention {
     for (int half = 0; half < 2; ++half) {
       const int key = first + half * position_group;
       uint32_t* const to = right_ + half * depth / 2 * width;
-      if (first_ <= key && key < keys_)
+      if (split_.first_key() <= key && key < any_sees_.end)
         widen(split_.values_at(key) + d, tile_.value_lanes, depth / 2 / Split::parts, to);
       for (int pair = 0; pair < depth / 2; ++pair) hide_unseen(key + 2 * pair, to + pair * width);
     }
@@ -193,21 +196,24 @@ class TileAttention {
 
   // Whether every row sees these positions.
   bool all_see(int first, int count) const {
-    return split_.begin_of(rows_of(tile_) - 1) <= first && first + count <= split_.keys_of(0);
+    return all_see_.begin <= first && first + count <= all_see_.end;
   }
 
   // Of a pair of positions: those that no row sees, and numbers that are not finite where only some rows see them. Weights of 0
   // would not hide them.
   void hide_unseen(int key, uint32_t* pair) {
     if (all_see(key, 2)) return;
-    for (int column = 0; column < width; ++column)
-      for (int second = 0; second < 2; ++second) {
-        const uint32_t mask = second ? 0xffff0000u : 0xffffu;
-        const bool finite = (pair[column] & mask & 0x7f807f80u) != (mask & 0x7f807f80u),
-                   some_see = split_.begin_of(0) <= key + second && key + second < keys_;
-        if (!some_see || (!all_see(key + second, 1) && !finite)) pair[column] &= ~mask;
-        hidden_ |= some_see && !finite;
+    for (int second = 0; second < 2; ++second) {
+      const int position = key + second;
+      if (all_see(position, 1)) continue;
+      const uint32_t mask = second ? 0xffff0000u : 0xffffu, exponent = mask & 0x7f807f80u;
+      const bool some_see = any_sees_.begin <= position && position < any_sees_.end;
+      for (int column = 0; column < width; column += lanes) {
+        const Words words = load<Words>(pair + column), not_finite = (Words)((words & exponent) == exponent);
+        store(pair + column, words & ~(some_see ? not_finite & mask : Words{} + mask));
+        if (some_see) hidden_ |= not_finite;
       }
+    }
   }
 
   // Moves the sums of the tile's rows to partial.
@@ -217,12 +223,14 @@ class TileAttention {
         const int at = row * tile_.value_dim + d;
         store(partial + at, load<Floats>(sums + at) * tile_.value_scale);
       }
-    if (hidden_) add_hidden(reinterpret_cast<const uint16_t*>(weights), partial);
+    bool any_hidden = false;
+    for (int lane = 0; lane < lanes; ++lane) any_hidden |= hidden_[lane] != 0;
+    if (any_hidden) add_hidden(reinterpret_cast<const uint16_t*>(weights), partial);
   }
 
   // What hide_unseen took from rows that see it: they are no numbers, whatever else is added.
   void add_hidden(const uint16_t* weights, float* partial) const {
-    for (int key = split_.begin_of(0); key < keys_; ++key) {
+    for (int key = any_sees_.begin; key < any_sees_.end; ++key) {
       if (all_see(key, 1)) continue;
       for (int d = 0; d < tile_.value_dim; ++d) {
         const float value = value_at(key, d);
@@ -250,9 +258,8 @@ class TileAttention {
 
   const AttentionTile& tile_;
   const Split split_;
-  const int keys_;   // up to the last that the last row sees
-  const int first_;  // where the tile begins to read
-  bool hidden_ = false;
+  const Range any_sees_, all_see_;  // positions that some row sees, that every row does
+  Words hidden_{};                  // where hide_unseen took a number that some row sees
   alignas(64) uint32_t right_[depth * width] = {};
   Tiles tiles_;
 };
