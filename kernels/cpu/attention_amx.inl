@@ -79,7 +79,7 @@ class TileAttention {
     const float scale = tile_.scale * log2_e;
     for (int key = split_.first_key(); key < any_sees_.end; key += position_group) {
       const uint32_t* const words = split_.keys_at(key);
-      // Values pass later, a few columns of all positions at a time: no order in which to wait for memory.
+      // The products with values take 16 columns of all positions at a time, too scattered to be fetched then.
       const uint32_t *const ahead = split_.ahead(any_sees_.end, key), *const values = split_.values_at(key);
       multiply<R>(
           left, key_dim, key_dim / step,

@@ -116,8 +116,8 @@ class CodeProduct {
     const int64_t rows = block_.tiles.first_row(block_.end_tile) - block_.tiles.first_row(block_.first_tile);
     const int64_t tiles = block_.end_tile - block_.first_tile;
     const int64_t panels = (block_.width + panel_width - 1) / panel_width;
-    bool few_rows = false;
-    if constexpr (!Products::integers) few_rows = Products::direct(block_, rows);
+    bool widens_in_registers = false;
+    if constexpr (!Products::integers) widens_in_registers = Products::direct(block_, rows);
     for (int64_t panel = 0; panel < panels;) {
       const uint32_t* const words = block_.panels + panel * block_.panel_words;
       const auto prefetch_behind = [&](int at_once, int64_t for_tiles) {
@@ -134,7 +134,7 @@ class CodeProduct {
         PanelPrefetch prefetch = prefetch_behind(2, 1);
         multiply_panels<2>(paired, 1, words, panel, prefetch);
         panel += 2;
-      } else if (few_rows) {
+      } else if (widens_in_registers) {
         typename Products::Direct direct;
         PanelPrefetch prefetch = prefetch_behind(1, tiles);
         multiply_panels<1>(direct, 1, words, panel++, prefetch);

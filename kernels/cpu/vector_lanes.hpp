@@ -79,7 +79,7 @@ inline void store_elements(uint16_t* to, Floats values) {
 // Lanes are added in halves: lane i with lane i + lanes / 2, and so on.
 inline float sum_lanes(Floats values) {
 #if defined(__AVX2__)
-#if defined(__AVX512F__)  // by way of memory gcc 12 would keep sums there, also while they grow
+#if defined(__AVX512F__)  // through an array gcc 12 keeps the vectors in memory from the start
   const __m256 half = _mm256_add_ps(_mm512_maskz_extractf32x8_ps(0xff, (__m512)values, 0),
                                     _mm512_maskz_extractf32x8_ps(0xff, (__m512)values, 1));
 #else

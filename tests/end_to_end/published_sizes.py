@@ -2,7 +2,7 @@
 """Models that need a cluster, with the sizes that their publishers give and random weights.
 usage: published_sizes.py PROGRAM                     what doctor needs for their weights, against a calculation of its own (within 2 %)
        published_sizes.py PROGRAM --run MPIRUN...     also generates with two layers of each (some hundred experts of full width; 16 GB of memory,
-                                                      10 minutes): the same bytes on one rank, with --tp 2 and with --tp 2 --ep 2"""
+                                                      a quarter of an hour or more): the same bytes on one rank, with --tp 2 and with --tp 2 --ep 2"""
 import copy
 import json
 import os
