@@ -144,26 +144,25 @@ class FewRows {
     return any == 0;
   }
   template <typename Sums>
-  void sum(const SliceTile& tile, const Sums& sums, PanelPrefetch& prefetch) {
-    dispatch<most_rows>(tile, sums, prefetch);
+  void sum(const SliceTile& tile, const Sums& sums, PanelPrefetch&) {
+    dispatch<most_rows>(tile, sums);
   }
 
  private:
   static constexpr int64_t depth = 16, words_of_depth = depth / x_units;
 
   template <int rows, typename Sums>
-  static void dispatch(const SliceTile& tile, const Sums& sums, PanelPrefetch& prefetch) {
+  static void dispatch(const SliceTile& tile, const Sums& sums) {
     if constexpr (rows > 0) {
-      if (tile.rows != rows) return dispatch<rows - 1>(tile, sums, prefetch);
+      if (tile.rows != rows) return dispatch<rows - 1>(tile, sums);
       constexpr int vectors = rows > 2 ? 1 : 2;
       for (int column = 0; column < panel_width; column += vectors * lanes)
-        sum_runs<rows, vectors>(tile, column, sums, prefetch);
+        sum_runs<rows, vectors>(tile, column, sums);
     }
   }
 
   template <int rows, int vectors, typename Sums>
-  [[gnu::noinline]] static void sum_runs(const SliceTile& tile, int column, const Sums& sums,
-                                         PanelPrefetch& prefetch) {
+  [[gnu::noinline]] static void sum_runs(const SliceTile& tile, int column, const Sums& sums) {
     const uint32_t* x = tile.x;
     const uint32_t* weights = tile.weights + column;
     Floats sum[rows][vectors] = {};
@@ -173,7 +172,6 @@ class FewRows {
       for (int v = 0; v < vectors; ++v) zeros[v] = Source::zeros(sums.zeros(run), column + v * lanes);
       Floats products[rows][vectors] = {};
       for (int64_t words = sums.units(run); words > 0; words -= words_of_depth) {
-        for (int64_t word = 0; word < words_of_depth; word += PanelPrefetch::units_in_step) prefetch.step();
         add_products(x, weights, zeros, products);
         x += row_step * depth, weights += words_of_depth * panel_width;
       }
@@ -211,7 +209,11 @@ class FewRows {
     for (int word = 0; word < words_of_depth; ++word) {
       typename Source::Words words[vectors];
 #pragma GCC unroll 2
-      for (int v = 0; v < vectors; ++v) words[v] = Source::load(weights + word * panel_width + v * lanes);
+      for (int v = 0; v < vectors; ++v) {
+        const uint32_t* const at = weights + word * panel_width + v * lanes;
+        words[v] = Source::load(at);
+        prefetch_ahead(at, v * lanes);
+      }
       for_units<x_units>([&](auto pair) __attribute__((always_inline)) {
 #pragma GCC unroll 2
         for (int v = 0; v < vectors; ++v) {
@@ -245,18 +247,21 @@ struct AmxProducts {
     return rows <= Direct::most_rows && Direct::has_bits_of_tiles(block, rows);
   }
   static void widen(const uint32_t* words, const uint8_t* zeros, int64_t count, uint32_t* to) {
-    constexpr int64_t depth = 16, half = 16;
+    constexpr int64_t depth = 16, half = 16, words_of_depth = depth / x_units;
     for (int column = 0; column < panel_width; column += lanes) {
       const auto zero = Source::zeros(zeros, column);
-      uint32_t* const columns = to + column / half * half * depth + column % half;
-      for (int64_t word = 0; word < count; ++word) {
-        const auto loaded = Source::load(words + word * panel_width + column);
-        for_units<x_units>([&](auto pair) __attribute__((always_inline)) {
-          const int64_t unit = word * x_units + pair.index;
-          store(columns + unit / depth * depth * panel_width + unit % depth * half,
-                words_of(Source::weight(loaded, zero, pair)));
-        });
-      }
+      uint32_t* columns = to + column / half * half * depth + column % half;
+      for (int64_t first = 0; first < count; first += words_of_depth, columns += depth * panel_width)
+#pragma GCC unroll 8
+        for (int64_t word = 0; word < words_of_depth; ++word) {
+          const uint32_t* const at = words + (first + word) * panel_width + column;
+          const auto loaded = Source::load(at);
+          prefetch_ahead(at, column);
+          for_units<x_units>([&](auto pair) __attribute__((always_inline)) {
+            store(columns + (word * x_units + pair.index) * half,
+                  words_of(Source::weight(loaded, zero, pair)));
+          });
+        }
     }
   }
 };

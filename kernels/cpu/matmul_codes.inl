@@ -120,28 +120,21 @@ class CodeProduct {
     if constexpr (!Products::integers) widens_in_registers = Products::direct(block_, rows);
     for (int64_t panel = 0; panel < panels;) {
       const uint32_t* const words = block_.panels + panel * block_.panel_words;
-      const auto prefetch_behind = [&](int at_once, int64_t for_tiles) {
-        const int64_t left = panels - panel - at_once, count = left < at_once ? left : at_once;
-        if (left == 0) return PanelPrefetch(block_.next, block_.next ? block_.panel_words : 0, for_tiles);
-        return PanelPrefetch(words + at_once * block_.panel_words, count * block_.panel_words, for_tiles,
-                             at_once);
-      };
+      const uint32_t* const next = panel + 1 < panels ? words + block_.panel_words : block_.next;
+      const int64_t passes = tiles * (widens_in_registers || Products::integers ? 1 : Products::x_units);
+      PanelPrefetch prefetch(next, block_.panel_words, passes);
       if constexpr (Products::integers) {
-        PanelPrefetch prefetch = prefetch_behind(1, tiles);
         multiply_panels<1>(kernel_, 1, words, panel++, prefetch);
       } else if (rows <= Products::paired_rows && panel + 1 < panels) {
         typename Products::Paired paired;
-        PanelPrefetch prefetch = prefetch_behind(2, 1);
         multiply_panels<2>(paired, 1, words, panel, prefetch);
         panel += 2;
       } else if (widens_in_registers) {
         typename Products::Direct direct;
-        PanelPrefetch prefetch = prefetch_behind(1, tiles);
         multiply_panels<1>(direct, 1, words, panel++, prefetch);
       } else {
-        PanelPrefetch prefetch = prefetch_behind(1, 1), done(nullptr, 0, 1);
-        widen_panel(words, panel, prefetch);
-        multiply_panels<1>(kernel_, Products::x_units, block_.expanded, panel++, done);
+        widen_panel(words, panel);
+        multiply_panels<1>(kernel_, Products::x_units, block_.expanded, panel++, prefetch);
       }
     }
   }
@@ -154,11 +147,10 @@ class CodeProduct {
     return block_.zeros + (panel * runs() + run) * block_.zero_step;
   }
 
-  void widen_panel(const uint32_t* words, int64_t panel, PanelPrefetch& prefetch) {
+  void widen_panel(const uint32_t* words, int64_t panel) {
     uint32_t* to = block_.expanded;
     for (int64_t run = 0; run < runs(); ++run) {
       const int64_t count = block_.run_words[run];
-      for (int64_t word = 0; word < count; word += PanelPrefetch::units_in_step) prefetch.step();
       Products::widen(words, zeros(panel, run), count, to);
       words += count * panel_width, to += count * panel_width * Products::x_units;
     }
@@ -232,6 +224,7 @@ struct WidenedProducts {
 #pragma GCC unroll 2
       for (int v = 0; v < panel_width / Vector::lanes; ++v) {
         const auto loaded = Source::load(words + v * Vector::lanes);
+        prefetch_ahead(words + v * Vector::lanes, v * Vector::lanes);
         for_units<x_units>([&](auto unit) __attribute__((always_inline)) {
           Vector::store_weight(to + unit.index * panel_width + v * Vector::lanes,
                                Source::weight(loaded, zero[v], unit));

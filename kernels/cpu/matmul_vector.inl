@@ -135,6 +135,9 @@ class VectorKernel {
   // Some columns of the panels and rows of a tile of `of_rows`, from the first row of a slice to its last.
   template <int rows, int vectors, int of_rows = rows>
   struct Pass {
+    // Then a line ahead is enough for one tile. Where passes share lines, the second one finds them in L2.
+    static constexpr bool reads_lines_once = vectors >= vectors_of_panel && rows == of_rows;
+
     Pass(const SliceTile& tile, int first, int first_row = 0)
         : tile_(tile),
           first_(first),
@@ -151,7 +154,7 @@ class VectorKernel {
       for (int v = 0; v < vectors; ++v)
         zeros[v] = Source::zeros(of_columns, offset(first_, tile_.zero_step) + offset(v, tile_.zero_step));
       while (units > 0) {
-        prefetch.step();
+        if (!(reads_lines_once && prefetch.for_one_tile())) prefetch.step();
         int64_t in_step = units < PanelPrefetch::units_in_step ? units : PanelPrefetch::units_in_step;
         units -= in_step;
         for (; in_step > 0; --in_step) multiply_word(zeros);
@@ -160,7 +163,11 @@ class VectorKernel {
     [[gnu::always_inline]] void multiply_word(const typename Source::Zeros* zeros) {
       typename Source::Words words[vectors];
 #pragma GCC unroll 16
-      for (int v = 0; v < vectors; ++v) words[v] = Source::load(weights_ + offset(v, tile_.panel_step));
+      for (int v = 0; v < vectors; ++v) {
+        const uint32_t* const at = weights_ + offset(v, tile_.panel_step);
+        words[v] = Source::load(at);
+        if (reads_lines_once) prefetch_ahead(at, v * Vector::lanes);
+      }
       for_units<Source::units>([&](auto unit) __attribute__((always_inline)) {
         typename Vector::Weight weight[vectors];
 #pragma GCC unroll 16

@@ -69,9 +69,9 @@ Options parse(int argc, char** argv) {
 
 class Random {
  public:
+  uint64_t bits() { return state_ ^= state_ << 13, state_ ^= state_ >> 7, state_ ^= state_ << 17; }
   float next() {  // in [-1, 1)
-    state_ ^= state_ << 13, state_ ^= state_ >> 7, state_ ^= state_ << 17;
-    return static_cast<float>(static_cast<int32_t>(state_ >> 32)) * 0x1p-31f;
+    return static_cast<float>(static_cast<int32_t>(bits() >> 32)) * 0x1p-31f;
   }
   void fill(TensorView x) {
     for (int64_t i = 0; i < x.shape.elements(); ++i)
@@ -79,8 +79,11 @@ class Random {
   }
   void fill(Weight& weight) {
     if (weight.format == WeightFormat::dense) return fill(weight.packed.view());
-    for (size_t i = 0; i < weight.packed.view().bytes(); ++i)
-      weight.packed.view().as<uint8_t>()[i] = static_cast<uint8_t>(static_cast<int>(128 * next()));
+    std::byte* const codes = weight.packed.view().data;
+    for (size_t i = 0; i < weight.packed.view().bytes(); i += sizeof(uint64_t)) {
+      const uint64_t random = bits();
+      std::memcpy(codes + i, &random, sizeof random);
+    }
     std::memset(weight.scales.view().data, 120, weight.scales.view().bytes());  // 2^-7
   }
 
