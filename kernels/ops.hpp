@@ -211,8 +211,8 @@ class Ops {
   virtual void filter_candidates(std::span<const CandidateList> lists, ConstTensorView logits,
                                  IndexRange vocabulary, ConstTensorView listed,
                                  std::span<const SamplingRow> rows, std::span<Cut> cuts) = 0;
-  // The same for each other filtered row of `listed`, from whole logits [shards, rows, shard width] of the listed rows or
-  // of all. Ids at or above vocabulary_size are padding.
+  // The same for each other filtered row of `listed`, from whole logits [shards, rows, shard width] of the listed rows and
+  // others after them, or of all. Ids at or above vocabulary_size are padding.
   virtual void filter_logits(ConstTensorView gathered, int64_t vocabulary_size, ConstTensorView listed,
                              std::span<const SamplingRow> rows, std::span<Cut> cuts) = 0;
   // The best candidate of the shard for each row; `cuts` counts where the row is filtered, and without any such rows are

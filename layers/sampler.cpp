@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <numeric>
 
 namespace maniple {
 namespace {
@@ -51,10 +53,10 @@ struct PendingRows::Arrays {
   using Array = std::span<std::conditional_t<std::is_const_v<Byte>, const T, T>>;
 
   Array<Candidate> chosen;
-  Array<float> maxima;  // [ranks, scored rows]
-  Array<float> sums;    // [ranks, scored rows, chunks]
-  Array<float> given;   // [ranks, scored rows]: logits of given tokens; -inf on ranks without them
-  Array<TokenLogit> alternatives;
+  Array<float> maxima;             // [ranks, scored rows]
+  Array<float> sums;               // [ranks, scored rows, chunks]
+  Array<float> given;              // [ranks, scored rows]: logits of given tokens; -inf on ranks without them
+  Array<TokenLogit> alternatives;  // [ranks, those of all rows]: the likeliest tokens of a shard
   size_t bytes = 0;
 };
 
@@ -69,7 +71,7 @@ PendingRows::Arrays<Byte> PendingRows::arrays(Byte* memory) const {
   next(arrays.maxima, ranks_ * scored_);
   next(arrays.sums, ranks_ * scored_ * chunks_);
   next(arrays.given, given_ ? ranks_ * scored_ : 0);
-  next(arrays.alternatives, alternatives_);
+  next(arrays.alternatives, ranks_ * alternatives_);
   return arrays;
 }
 
@@ -77,8 +79,7 @@ std::vector<SampledRow> PendingRows::wait() {
   std::vector<SampledRow> sampled(rows_.size());
   if (rows_.empty()) return sampled;
   const auto results = arrays(download_->wait().data());
-  auto alternative = results.alternatives.begin();
-  size_t scored = 0;
+  size_t scored = 0, listed = 0;
   for (size_t i = 0; i < rows_.size(); ++i) {
     SampledRow& row = sampled[i];
     const Candidate& token = results.chosen[i];
@@ -88,8 +89,9 @@ std::vector<SampledRow> PendingRows::wait() {
                 logit = rows_[i].given < 0 ? token.logit : given(results, scored);
     ++scored;
     row.logprob = logit - norm;
-    for (int32_t n = rows_[i].logprobs; n > 0; --n, ++alternative)
-      row.alternatives.push_back({alternative->id, alternative->logit - norm});
+    row.alternatives = likeliest(results, listed, static_cast<size_t>(rows_[i].logprobs));
+    listed += row.alternatives.size();
+    for (TokenLogit& alternative : row.alternatives) alternative.logit -= norm;
   }
   return sampled;
 }
@@ -115,11 +117,29 @@ float PendingRows::given(const Arrays<const std::byte>& results, size_t scored_r
   return logit;
 }
 
+// Of a row whose alternatives begin at `first`, over the shards.
+std::vector<TokenLogit> PendingRows::likeliest(const Arrays<const std::byte>& results, size_t first,
+                                               size_t count) const {
+  std::vector<TokenLogit> tokens;
+  for (size_t rank = 0; rank < ranks_ && count > 0; ++rank) {
+    const IndexRange shard =
+        vocabulary_shard(vocabulary_size_, static_cast<int>(ranks_), static_cast<int>(rank)).valid;
+    for (const TokenLogit& token : results.alternatives.subspan(
+             rank * alternatives_ + first, std::min(count, static_cast<size_t>(shard.size()))))
+      tokens.push_back({token.id + static_cast<int32_t>(shard.begin), token.logit});
+  }
+  // Stable: of equal logits the lower id is first.
+  std::ranges::stable_sort(tokens, std::greater(), &TokenLogit::logit);
+  tokens.resize(count);
+  return tokens;
+}
+
 PendingRows Sampler::pending(const SamplerBatch& batch, int ranks) const {
   PendingRows pending;
   pending.rows_.assign(batch.rows.begin(), batch.rows.end());
   pending.scored_ = static_cast<size_t>(batch.scored_rows.shape.elements());
   pending.ranks_ = static_cast<size_t>(ranks);
+  pending.vocabulary_size_ = vocabulary_size_;
   pending.chunks_ = vocabulary_chunks % ranks == 0 ? static_cast<size_t>(vocabulary_chunks / ranks) : 1;
   for (SamplerRow& row : pending.rows_) {
     row.logprobs = static_cast<int32_t>(std::min<int64_t>(row.logprobs, vocabulary_size_));
@@ -155,18 +175,9 @@ PendingRows Sampler::launch(TensorView logits, const SamplerBatch& padded, Forwa
   const std::span<Cut> cuts = take_array<Cut>(context, batch.rows.size());
   const ConstTensorView raw =
       pending.scored_ > 0 ? score(logits, batch, pending.chunks_, results, context) : ConstTensorView();
-  const auto filter = [&](ConstTensorView whole) {
-    context.ops.filter_logits(whole, vocabulary_size_, batch.full_rows, batch.draws, cuts);
-  };
-  if (!adjusts || pending.alternatives_ > 0)
-    with_full_logits(logits, batch, context, [&](ConstTensorView whole) {
-      if (!adjusts) filter(whole);
-      list_alternatives(whole, pending.rows_, results, context);
-    });
-  if (adjusts) {
-    context.ops.adjust_logits(logits, shard_.valid, batch.adjusted, batch.tables);
-    with_full_logits(logits, batch, context, filter);
-  }
+  if (pending.alternatives_ > 0) list_alternatives(logits, pending.rows_, results, context);
+  if (adjusts) context.ops.adjust_logits(logits, shard_.valid, batch.adjusted, batch.tables);
+  if (!batch.full_rows.empty()) filter_full_rows(logits, batch, cuts, context);
   if (!batch.listed_rows.empty()) filter_by_candidates(logits, batch, cuts, context);
   if (!chosen.empty())
     context.ops.device().copy(reinterpret_cast<std::byte*>(results.chosen.data()), chosen.data(),
@@ -202,35 +213,51 @@ void Sampler::filter_by_candidates(ConstTensorView logits, const SamplerBatch& b
   context.ops.filter_candidates(all, logits, shard_.valid, batch.listed_rows, batch.draws, cuts);
 }
 
-// One rank has the whole logits already, in their places; several gather those of the rows that need them.
-void Sampler::with_full_logits(ConstTensorView logits, const SamplerBatch& batch, ForwardContext& context,
-                               auto&& read) const {
-  if (batch.full_rows.empty()) return;
+// One rank has the whole logits already, in their places; of several each filters a part of the rows.
+void Sampler::filter_full_rows(ConstTensorView logits, const SamplerBatch& batch, std::span<Cut> cuts,
+                               ForwardContext& context) const {
+  Communicator& group = *context.groups.tensor;
+  const int64_t rows = batch.full_rows.shape[0], width = logits.shape[1];
+  if (group.size() == 1)
+    return context.ops.filter_logits(logits.reshaped({1, logits.shape[0], width}), vocabulary_size_,
+                                     batch.full_rows, batch.draws, cuts);
   const Workspace::Scope scope(context.workspace);
-  const bool one_rank = context.groups.tensor->size() == 1;
-  ConstTensorView whole = logits.reshaped({1, logits.shape[0], logits.shape[1]});
-  if (!one_rank) {
-    const TensorView mine = gather_logits(logits, batch.full_rows, context);
-    const TensorView gathered =
-        context.workspace.take(DType::fp32, {context.groups.tensor->size(), mine.shape[0], mine.shape[1]});
-    context.groups.tensor->all_gather(mine, gathered);
-    whole = gathered;
+  const int64_t part = (rows + group.size() - 1) / group.size(), first = std::min(group.rank() * part, rows),
+                count = std::min(part, rows - first);
+  const TensorView mine = context.workspace.take(DType::fp32, {group.size() * part, width}),
+                   whole = context.workspace.take(DType::fp32, {group.size(), part, width});
+  context.ops.gather_rows(logits, batch.full_rows, mine.rows(0, rows));
+  group.all_to_all(mine.reshaped(whole.shape), whole);
+  if (count > 0)
+    context.ops.filter_logits(whole, vocabulary_size_, batch.full_rows.rows(first, count), batch.draws, cuts);
+  // A rank has the cuts from its first row to that of the next rank.
+  std::vector<int64_t> rows_of_ranks(static_cast<size_t>(group.size()));
+  for (int64_t full = 0; const SamplerRow& row : batch.rows) {
+    full += row.needs_full_logits();
+    ++rows_of_ranks[static_cast<size_t>(full == 0 ? 0 : (full - 1) / part)];
   }
-  read(whole);
+  const TensorView all = bytes_of(cuts, cuts.size());
+  const auto own = rows_of_ranks.begin() + group.rank();
+  group.all_gatherv(all.rows(std::accumulate(rows_of_ranks.begin(), own, int64_t{0}), *own), all,
+                    rows_of_ranks);
 }
 
-void Sampler::list_alternatives(ConstTensorView whole, std::span<const SamplerRow> rows,
+// Of this rank's shard, with the ids that they have there.
+void Sampler::list_alternatives(ConstTensorView logits, std::span<const SamplerRow> rows,
                                 const Arrays& results, ForwardContext& context) const {
-  const bool one_rank = context.groups.tensor->size() == 1;
-  size_t taken = 0;
-  int64_t row = 0;
-  for (const SamplerRow& sampled : rows) {
-    const auto wanted = static_cast<size_t>(std::max(sampled.logprobs, 0));
-    if (wanted > 0)
-      context.ops.largest_logits(whole, vocabulary_size_, row, results.alternatives.subspan(taken, wanted));
-    taken += wanted;
-    if (one_rank || sampled.needs_full_logits()) ++row;
+  const ConstTensorView shard = logits.reshaped({1, logits.shape[0], logits.shape[1]});
+  const std::span<TokenLogit> mine = take_array<TokenLogit>(
+      context, results.alternatives.size() / static_cast<size_t>(context.groups.tensor->size()));
+  size_t listed = 0;
+  for (size_t row = 0; row < rows.size(); ++row) {
+    const auto wanted = static_cast<size_t>(std::max(rows[row].logprobs, 0)),
+               there = std::min(wanted, static_cast<size_t>(shard_.valid.size()));
+    if (there > 0)
+      context.ops.largest_logits(shard, shard_.valid.size(), static_cast<int64_t>(row),
+                                 mine.subspan(listed, there));
+    listed += wanted;
   }
+  all_gather(mine, results.alternatives, context);
 }
 
 ConstTensorView Sampler::score(ConstTensorView logits, const SamplerBatch& batch, size_t chunks,

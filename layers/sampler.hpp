@@ -2,8 +2,8 @@
 // Every rank of the tensor group computes the same token: each proposes the best candidate
 // of its shard, an all-gather exchanges 12 bytes a row, and all ranks choose in the same way. Filters
 // come before that: they cut the shard's tokens. With a small top-k they look at the largest logits of each shard; else
-// they need the whole logits, which several ranks gather, as alternatives do. All of it runs on the device, where
-// the chosen tokens stay for the next step; the host gets them in one download.
+// they need the whole logits of a row: several ranks share such rows among them. All of it runs on the device, where the chosen
+// tokens stay for the next step; the host gets them in one download, and merges the alternatives of the shards.
 #pragma once
 
 #include <layers/forward_context.hpp>
@@ -22,9 +22,7 @@ struct SamplerRow {
   int32_t logprobs = -1;
   int32_t given = -1;  // the token that the log-probability is of; -1: the one that is drawn
 
-  bool needs_full_logits() const {
-    return logprobs > 0 || (draw.filtered() && !draw.filtered_by_candidates());
-  }
+  bool needs_full_logits() const { return draw.filtered() && !draw.filtered_by_candidates(); }
 };
 
 // The rows of a step. All but `rows` is device memory.
@@ -33,7 +31,7 @@ struct SamplerBatch {
   std::span<const SamplingRow> draws;  // [rows, then those of padding]
   ConstTensorView seats;               // int32, the same: the seat that keeps the token; -1: none
   ConstTensorView listed_rows;         // int32: indices of rows that are filtered by candidates
-  ConstTensorView full_rows;           // int32: indices of rows that need full logits
+  ConstTensorView full_rows;           // int32: indices of rows whose filters need full logits
   ConstTensorView scored_rows;         // int32: indices of rows with log-probabilities
   ConstTensorView given_tokens;        // int32: the given tokens of these rows
   TensorView last_tokens;              // int32 [all seats]: receives the tokens
@@ -69,6 +67,7 @@ class PendingRows {
   template <typename Byte>
   Arrays<Byte> arrays(Byte* memory) const;
   float given(const Arrays<const std::byte>& results, size_t scored_row) const;
+  std::vector<TokenLogit> likeliest(const Arrays<const std::byte>& results, size_t first, size_t count) const;
   float normaliser(const Arrays<const std::byte>& results, size_t scored_row) const;
 
   std::vector<SamplerRow> rows_;
@@ -76,7 +75,8 @@ class PendingRows {
   bool given_ = false;  // some of them have a given token
   size_t ranks_ = 1;
   size_t chunks_ = 1;  // of a rank's vocabulary
-  size_t alternatives_ = 0;
+  int64_t vocabulary_size_ = 0;
+  size_t alternatives_ = 0;  // of all rows
   std::unique_ptr<Download> download_;
 };
 
@@ -101,10 +101,9 @@ class Sampler {
               std::span<Candidate> chosen, ForwardContext& context, ConstTensorView raw = {}) const;
   void filter_by_candidates(ConstTensorView logits, const SamplerBatch& batch, std::span<Cut> cuts,
                             ForwardContext& context) const;
-  // read(whole logits of the rows that need them, or of all).
-  void with_full_logits(ConstTensorView logits, const SamplerBatch& batch, ForwardContext& context,
-                        auto&& read) const;
-  void list_alternatives(ConstTensorView whole, std::span<const SamplerRow> rows, const Arrays& results,
+  void filter_full_rows(ConstTensorView logits, const SamplerBatch& batch, std::span<Cut> cuts,
+                        ForwardContext& context) const;
+  void list_alternatives(ConstTensorView logits, std::span<const SamplerRow> rows, const Arrays& results,
                          ForwardContext& context) const;
   // The logits of the scored rows, a copy.
   ConstTensorView score(ConstTensorView logits, const SamplerBatch& batch, size_t chunks,

@@ -35,6 +35,9 @@ class CpuOps : public HostOps {
 
   void add_tree(std::span<const ConstTensorView> parts, TensorView out, TensorView copy) override;
 
+  void adjust_logits(TensorView logits, IndexRange vocabulary, std::span<const AdjustedRow> rows,
+                     const SequenceTables& tables) override;
+
  private:
   void attend(const AttentionCall& call) override;
 

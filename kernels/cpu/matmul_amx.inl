@@ -246,6 +246,7 @@ struct AmxProducts {
   static bool direct(const CodeBlock& block, int64_t rows) {
     return rows <= Direct::most_rows && Direct::has_bits_of_tiles(block, rows);
   }
+  // count: whole depths of a tile, as packed_codes pads runs.
   static void widen(const uint32_t* words, const uint8_t* zeros, int64_t count, uint32_t* to) {
     constexpr int64_t depth = 16, half = 16, words_of_depth = depth / x_units;
     for (int column = 0; column < panel_width; column += lanes) {

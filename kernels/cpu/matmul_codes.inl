@@ -118,10 +118,10 @@ class CodeProduct {
     const int64_t panels = (block_.width + panel_width - 1) / panel_width;
     bool widens_in_registers = false;
     if constexpr (!Products::integers) widens_in_registers = Products::direct(block_, rows);
+    const int64_t passes = tiles * (widens_in_registers || Products::integers ? 1 : Products::x_units);
     for (int64_t panel = 0; panel < panels;) {
       const uint32_t* const words = block_.panels + panel * block_.panel_words;
       const uint32_t* const next = panel + 1 < panels ? words + block_.panel_words : block_.next;
-      const int64_t passes = tiles * (widens_in_registers || Products::integers ? 1 : Products::x_units);
       PanelPrefetch prefetch(next, block_.panel_words, passes);
       if constexpr (Products::integers) {
         multiply_panels<1>(kernel_, 1, words, panel++, prefetch);

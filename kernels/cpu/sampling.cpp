@@ -257,6 +257,13 @@ void CpuOps::filter_candidates(std::span<const CandidateList> lists, ConstTensor
   });
 }
 
+void CpuOps::adjust_logits(TensorView logits, IndexRange vocabulary, std::span<const AdjustedRow> rows,
+                           const SequenceTables& tables) {
+  pool_->parallel_tasks(std::ssize(rows), [&](int64_t row) {
+    HostOps::adjust_logits(logits, vocabulary, rows.subspan(static_cast<size_t>(row), 1), tables);
+  });
+}
+
 void CpuOps::filter_logits(ConstTensorView gathered, int64_t vocabulary_size, ConstTensorView listed,
                            std::span<const SamplingRow> rows, std::span<Cut> cuts) {
   require(cuts.size() == rows.size(), "a cut for each row");

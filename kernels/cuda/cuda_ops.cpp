@@ -343,7 +343,7 @@ void CudaOps::filter_candidates(std::span<const CandidateList> lists, ConstTenso
 void CudaOps::filter_logits(ConstTensorView gathered, int64_t vocabulary_size, ConstTensorView listed,
                             std::span<const SamplingRow> rows, std::span<Cut> cuts) {
   const bool in_place = static_cast<size_t>(gathered.shape[1]) == rows.size();
-  require(cuts.size() == rows.size() && (in_place || gathered.shape[1] == listed.shape[0]),
+  require(cuts.size() == rows.size() && (in_place || gathered.shape[1] >= listed.shape[0]),
           "whole logits of all rows or of the listed ones, and a cut for each row");
   cuda::filter_logits(stream_, whole_vocabulary(gathered, vocabulary_size), in_place, listed.as<int32_t>(),
                       narrow(listed.shape[0]), rows.data(), cuts.data());

@@ -33,9 +33,10 @@ std::span<const int32_t> tokens_of_block(const SequenceTables& tables, const Adj
       static_cast<size_t>(std::min(tables.block_tokens - begin, row.length - position)));
 }
 
-// Calls f(id, count) for each token of the shard at the positions from `begin` on. counts: zeros before and after.
+// Calls f(id, count) for each token of the shard at the positions from `begin` on.
 void for_counts(const SequenceTables& tables, const AdjustedRow& row, int32_t begin, IndexRange vocabulary,
-                std::vector<int32_t>& counts, auto&& f) {
+                auto&& f) {
+  thread_local std::vector<int32_t> counts;  // of all tokens of the shard; zeros before and after
   std::vector<int32_t> seen;
   counts.resize(static_cast<size_t>(vocabulary.size()));
   const auto count = [&](int32_t id) -> int32_t& {
@@ -60,11 +61,11 @@ void HostOps::adjust_logits(TensorView logits, IndexRange vocabulary, std::span<
     for (int i = 0; i < lists.biases(); ++i)
       mine.change(lists.biased(i), [&](float logit) { return kept_finite(logit, logit + lists.bias(i)); });
     if (row.repetition_penalty != 1)
-      for_counts(tables, row, 0, vocabulary, counts_, [&](int32_t id, int32_t) {
+      for_counts(tables, row, 0, vocabulary, [&](int32_t id, int32_t) {
         mine.change(id, [&](float logit) { return repeated_logit(logit, row.repetition_penalty); });
       });
     if (row.frequency_penalty != 0 || row.presence_penalty != 0)
-      for_counts(tables, row, row.prompt_length, vocabulary, counts_, [&](int32_t id, int32_t count) {
+      for_counts(tables, row, row.prompt_length, vocabulary, [&](int32_t id, int32_t count) {
         const float by_frequency = row.frequency_penalty * static_cast<float>(count);
         mine.change(id,
                     [&](float logit) { return counted_logit(logit, by_frequency, row.presence_penalty); });

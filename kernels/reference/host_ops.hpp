@@ -16,6 +16,7 @@ class HostOps : public Ops {
   void scatter(ConstTensorView indices, ConstTensorView values, TensorView out) override;
   void resolve_last_tokens(ConstTensorView last_tokens, TensorView ids, ConstTensorView places,
                            TensorView tokens) override;
+  // Several threads may adjust different rows at once.
   void adjust_logits(TensorView logits, IndexRange vocabulary, std::span<const AdjustedRow> rows,
                      const SequenceTables& tables) override;
   void raw_logits(ConstTensorView raw, ConstTensorView rows, IndexRange vocabulary,
@@ -31,7 +32,6 @@ class HostOps : public Ops {
 
  private:
   Device& device_;
-  std::vector<int32_t> counts_;  // of tokens, while a row is adjusted
 };
 
 }  // namespace maniple

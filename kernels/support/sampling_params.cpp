@@ -11,7 +11,7 @@ namespace {
 // A NaN lies in no range.
 std::optional<std::string> reason_against_numbers(const SamplingParams& params) {
   std::optional<std::string> reason;
-  for_sampling_fields([&](auto name, auto of, const auto& limits, auto) {
+  for_sampling_fields([&](auto name, const auto& limits, auto, auto of) {
     if (const auto value = of(params); !reason && !(value >= limits.least && value <= limits.most))
       reason = fmt::format("{} ({}) must be {}", name, value, limits.text);
   });
@@ -47,11 +47,11 @@ std::set<int32_t> banned(const SamplingParams& params, std::span<const int32_t> 
 }  // namespace
 
 void apply_stated(const StatedSampling& stated, SamplingParams& params) {
-  const auto take = [&](auto, auto of, auto&&...) {
+  const auto take = [&](auto of) {
     if (of(stated)) of(params) = *of(stated);
   };
-  for_sampling_fields(take);
-  for_sampling_lists(take);
+  for_sampling_fields([&](auto, auto&&, auto, auto of) { take(of); });
+  for_sampling_lists([&](auto, auto of) { take(of); });
 }
 
 std::optional<std::string> invalid_reason(const SamplingParams& params) {

@@ -86,66 +86,50 @@ struct Limits {
   const char* text = "";  // "must be ..."
 };
 
-// The table of numbers: f(name, of, limits, help) for each that a request may state. of(SamplingParams or StatedSampling): the setting.
-// help: of the option that has the name with dashes; nullptr: there is none of this form.
+// The table of numbers: f(name, limits, help, of) for each that a request may state. help: of the option that has the name with dashes;
+// nullptr: there is none of this form. of(SamplingParams or StatedSampling): the setting.
 void for_sampling_fields(auto&& f) {
   constexpr float above_0 = std::numeric_limits<float>::denorm_min();
-  f(
-      "temperature", [](auto& s) -> auto& { return s.temperature; },
-      Limits<float>{0, 2, "from 0 (greedy) to 2"}, "0 for greedy, up to 2");
-  f(
-      "top_k", [](auto& s) -> auto& { return s.top_k; },
-      Limits<int32_t>{.least = -1, .text = "at least 1, or 0 or -1 to switch it off"},
-      "sample from the N likeliest tokens; 0 for all");
-  f(
-      "top_p", [](auto& s) -> auto& { return s.top_p; }, Limits<float>{above_0, 1, "above 0 and at most 1"},
-      "sample from the likeliest tokens of this total probability; 1 for all");
-  f(
-      "min_p", [](auto& s) -> auto& { return s.min_p; }, Limits<float>{0, 1, "from 0 to 1"},
-      "drop tokens below this fraction of the likeliest one's probability");
-  f(
-      "seed", [](auto& s) -> auto& { return s.seed; }, Limits<uint64_t>{}, nullptr);
-  f(
-      "max_tokens", [](auto& s) -> auto& { return s.max_tokens; }, Limits<uint32_t>{},
-      "most tokens of a completion [default: 64; of a chat: the rest of the context]");
-  f(
-      "min_tokens", [](auto& s) -> auto& { return s.min_tokens; }, Limits<uint32_t>{}, nullptr);
-  f(
-      "ignore_eos", [](auto& s) -> auto& { return s.ignore_eos; }, Limits<bool>{},
-      "the model's stop tokens do not end a completion");
-  f(
-      "n", [](auto& s) -> auto& { return s.n; }, Limits<uint32_t>{1, 256, "from 1 to 256"},
-      "answers to each prompt, drawn with seeds of their own");
+  f("temperature", Limits<float>{0, 2, "from 0 (greedy) to 2"}, "0 for greedy, up to 2",
+    [](auto& s) -> decltype(auto) { return (s.temperature); });
+  f("top_k", Limits<int32_t>{.least = -1, .text = "at least 1, or 0 or -1 to switch it off"},
+    "sample from the N likeliest tokens; 0 for all", [](auto& s) -> decltype(auto) { return (s.top_k); });
+  f("top_p", Limits<float>{above_0, 1, "above 0 and at most 1"},
+    "sample from the likeliest tokens of this total probability; 1 for all",
+    [](auto& s) -> decltype(auto) { return (s.top_p); });
+  f("min_p", Limits<float>{0, 1, "from 0 to 1"},
+    "drop tokens below this fraction of the likeliest one's probability",
+    [](auto& s) -> decltype(auto) { return (s.min_p); });
+  f("seed", Limits<uint64_t>{}, nullptr, [](auto& s) -> decltype(auto) { return (s.seed); });
+  f("max_tokens", Limits<uint32_t>{},
+    "most tokens of a completion [default: 64; of a chat: the rest of the context]",
+    [](auto& s) -> decltype(auto) { return (s.max_tokens); });
+  f("min_tokens", Limits<uint32_t>{}, nullptr, [](auto& s) -> decltype(auto) { return (s.min_tokens); });
+  f("ignore_eos", Limits<bool>{}, "the model's stop tokens do not end a completion",
+    [](auto& s) -> decltype(auto) { return (s.ignore_eos); });
+  f("n", Limits<uint32_t>{1, 256, "from 1 to 256"}, "answers to each prompt, drawn with seeds of their own",
+    [](auto& s) -> decltype(auto) { return (s.n); });
   constexpr Limits<int32_t> alternatives{-1, most_logprobs, "from 0 to 1024, or -1 for none"};
-  f(
-      "logprobs", [](auto& s) -> auto& { return s.logprobs; }, alternatives, nullptr);
-  f(
-      "prompt_logprobs", [](auto& s) -> auto& { return s.prompt_logprobs; }, alternatives, nullptr);
-  f(
-      "repetition_penalty", [](auto& s) -> auto& { return s.repetition_penalty; },
-      Limits<float>{.least = above_0, .text = "above 0"},
-      "makes tokens of prompt and completion less likely above 1, which is off");
-  f(
-      "frequency_penalty", [](auto& s) -> auto& { return s.frequency_penalty; },
-      Limits<float>{-2, 2, "from -2 to 2"},
-      "taken off the logit of a token for each time that the completion has it");
-  f(
-      "presence_penalty", [](auto& s) -> auto& { return s.presence_penalty; },
-      Limits<float>{-2, 2, "from -2 to 2"}, "taken off the logit of each token that the completion has");
+  f("logprobs", alternatives, nullptr, [](auto& s) -> decltype(auto) { return (s.logprobs); });
+  f("prompt_logprobs", alternatives, nullptr, [](auto& s) -> decltype(auto) { return (s.prompt_logprobs); });
+  f("repetition_penalty", Limits<float>{.least = above_0, .text = "above 0"},
+    "makes tokens of prompt and completion less likely above 1, which is off",
+    [](auto& s) -> decltype(auto) { return (s.repetition_penalty); });
+  f("frequency_penalty", Limits<float>{-2, 2, "from -2 to 2"},
+    "taken off the logit of a token for each time that the completion has it",
+    [](auto& s) -> decltype(auto) { return (s.frequency_penalty); });
+  f("presence_penalty", Limits<float>{-2, 2, "from -2 to 2"},
+    "taken off the logit of each token that the completion has",
+    [](auto& s) -> decltype(auto) { return (s.presence_penalty); });
 }
 
 // The lists: f(name, of).
 void for_sampling_lists(auto&& f) {
-  f(
-      "stop_token_ids", [](auto& s) -> auto& { return s.stop_token_ids; });
-  f(
-      "allowed_token_ids", [](auto& s) -> auto& { return s.allowed_token_ids; });
-  f(
-      "logit_bias", [](auto& s) -> auto& { return s.logit_bias; });
-  f(
-      "stop", [](auto& s) -> auto& { return s.stop; });
-  f(
-      "bad_words", [](auto& s) -> auto& { return s.bad_words; });
+  f("stop_token_ids", [](auto& s) -> decltype(auto) { return (s.stop_token_ids); });
+  f("allowed_token_ids", [](auto& s) -> decltype(auto) { return (s.allowed_token_ids); });
+  f("logit_bias", [](auto& s) -> decltype(auto) { return (s.logit_bias); });
+  f("stop", [](auto& s) -> decltype(auto) { return (s.stop); });
+  f("bad_words", [](auto& s) -> decltype(auto) { return (s.bad_words); });
 }
 
 // Writes what is stated over the settings of the layer below.

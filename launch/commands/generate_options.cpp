@@ -103,7 +103,7 @@ void add_field(Grammar& grammar, const char* name, std::optional<T>& field, cons
 void add_sampling_options(Grammar& grammar, GenerateOptions& options) {
   StatedSampling& fields = options.sampling;
   grammar.group("Sampling [default: generation_config.json; a request's own fields win]");
-  for_sampling_fields([&](std::string name, auto of, const auto& limits, auto help) {
+  for_sampling_fields([&](std::string name, const auto& limits, auto help, auto of) {
     std::ranges::replace(name, '_', '-');
     if (help) add_field(grammar, name.c_str(), of(fields), limits, help);
   });

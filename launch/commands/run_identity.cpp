@@ -27,7 +27,7 @@ std::string sampling_text(const StatedSampling& sampling) {
   const auto add = [&text](std::string_view name, const auto& value) {
     if (value) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, *value);
   };
-  for_sampling_fields([&](auto name, auto of, const auto&, auto) { add(name, of(sampling)); });
+  for_sampling_fields([&](auto name, auto&&, auto, auto of) { add(name, of(sampling)); });
   add("stop", sampling.stop);
   return text.empty() ? "the model's" : text;
 }

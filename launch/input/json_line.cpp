@@ -95,7 +95,7 @@ void check_names(const json& object, std::span<const std::string> known, std::st
 
 StatedSampling sampling_of(const JsonFields& fields, std::string& error, std::string_view except) {
   StatedSampling sampling;
-  for_sampling_fields([&](std::string_view name, auto of, const auto&, auto) {
+  for_sampling_fields([&](std::string_view name, auto&&, auto, auto of) {
     if (name != except) read(fields, name, of(sampling), error);
   });
   for_sampling_lists([&](std::string_view name, auto of) { read(fields, name, of(sampling), error); });

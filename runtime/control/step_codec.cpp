@@ -202,7 +202,7 @@ void transfer_field(Archive& archive, Field& field) {
 
 template <typename Archive, typename Fields>
 void transfer_sampling(Archive& archive, Fields& sampling) {
-  for_sampling_fields([&](auto, auto of, const auto&, auto) { transfer_field(archive, of(sampling)); });
+  for_sampling_fields([&](auto, auto&&, auto, auto of) { transfer_field(archive, of(sampling)); });
   archive.each(sampling.stop_token_ids, 1, number_in(archive));
   archive.each(sampling.allowed_token_ids, 1, number_in(archive));
   archive.each(sampling.logit_bias, 5, [&](auto& bias) {

@@ -35,19 +35,16 @@ EngineOptions engine_options(const LlmOptions& asked) {
   options.pipeline_size = asked.pipeline_size;
   options.context_size = asked.context_size;
   options.expert_size = asked.expert_size;
-  options.dtype = chosen<std::optional<DType>>(
-      "dtype", asked.dtype,
-      {{"auto", std::nullopt}, {"bf16", DType::bf16}, {"fp16", DType::fp16}, {"fp32", DType::fp32}});
-  options.backend.kind = chosen<BackendKind>("backend", asked.backend,
-                                             {{"auto", BackendKind::automatic},
-                                              {"cpu", BackendKind::cpu},
-                                              {"reference", BackendKind::reference},
-                                              {"cuda", BackendKind::cuda}});
-  options.quantize = chosen<std::optional<WeightFormat>>("quantize", asked.quantize,
-                                                         {{"", std::nullopt},
-                                                          {"int8", WeightFormat::int8},
-                                                          {"int4", WeightFormat::int4},
-                                                          {"fp8", WeightFormat::fp8}});
+  const Words<std::optional<DType>> types{
+      {"auto", std::nullopt}, {"bf16", DType::bf16}, {"fp16", DType::fp16}, {"fp32", DType::fp32}};
+  using enum BackendKind;
+  const Words<BackendKind> kinds{{"auto", automatic}, {"cpu", cpu}, {"reference", reference}, {"cuda", cuda}};
+  using enum WeightFormat;
+  const Words<std::optional<WeightFormat>> formats{
+      {"", std::nullopt}, {"int8", int8}, {"int4", int4}, {"fp8", fp8}};
+  options.dtype = chosen("dtype", asked.dtype, types);
+  options.backend.kind = chosen("backend", asked.backend, kinds);
+  options.quantize = chosen("quantize", asked.quantize, formats);
   options.threads = asked.threads;
   options.kv_memory = asked.kv_memory;
   options.max_num_seqs = asked.max_num_seqs;

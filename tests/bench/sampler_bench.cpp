@@ -1,4 +1,4 @@
-// The sampler alone: rows that are filtered or have log-probabilities, against draws at temperature 1 from the
+// The sampler alone: rows that are filtered, penalised or have log-probabilities, against draws at temperature 1 from the
 // same logits, in turns in one run. Vocabulary 151,936, 64 rows, one thread a rank; the ranks are a tensor group:
 //   mpirun --oversubscribe --bind-to none -n 2 build/bench/sampler_bench
 #include <kernels/factory/make_backend.hpp>
@@ -24,12 +24,25 @@ constexpr int64_t vocabulary = 151936, row_count = 64;
 struct Case {
   std::string name;
   SamplerRow row;
+  int history = 0;  // tokens of a row with all three penalties
 };
 
-// Every row is alike, but for its seed.
+// Every row is alike, but for its seed and its history.
 struct Batch {
-  explicit Batch(const SamplerRow& row) : rows(row_count, row), indices(row_count), last_tokens(row_count) {
+  explicit Batch(const Case& of)
+      : rows(row_count, of.row),
+        indices(row_count),
+        last_tokens(row_count),
+        history(static_cast<size_t>(row_count * of.history)),
+        lists(words_of_lists({}, vocabulary)) {
     std::iota(indices.begin(), indices.end(), 0);
+    std::mt19937 random(1);
+    std::ranges::generate(history, [&] { return static_cast<int32_t>(random() % vocabulary); });
+    for (int32_t row = 0; row < row_count && of.history > 0; ++row)
+      adjusted.push_back({row, row, of.history, of.history / 2, 1.1f, 0.5f, 0.5f});
+    list_words = static_cast<int32_t>(lists.size());
+    for (int64_t row = 1; row < row_count; ++row)
+      lists.insert(lists.end(), lists.begin(), lists.begin() + list_words);
     for (size_t i = 0; i < rows.size(); ++i) {
       rows[i].draw.seed = i;
       draws.push_back(rows[i].draw);
@@ -46,12 +59,17 @@ struct Batch {
             where(rows[0].needs_full_logits()),
             where(rows[0].logprobs >= 0),
             where(false),
-            view_of(last_tokens.data(), DType::int32, {row_count})};
+            view_of(last_tokens.data(), DType::int32, {row_count}),
+            adjusted,
+            // A block for each sequence.
+            {history, indices, lists, static_cast<int32_t>(history.size() / row_count), 1, 0, 1, list_words}};
   }
 
   std::vector<SamplerRow> rows;
   std::vector<SamplingRow> draws;
-  std::vector<int32_t> indices, last_tokens;
+  std::vector<int32_t> indices, last_tokens, history, lists;
+  std::vector<AdjustedRow> adjusted;
+  int32_t list_words = 0;
 };
 
 double median(std::vector<double> values) {
@@ -68,6 +86,7 @@ void run() {
                                 {"min-p 0.05", {{.temperature = 1, .min_p = 0.05f}}},
                                 {"log-probability", {{.temperature = 1}, 0}},
                                 {"20 alternatives", {{.temperature = 1}, 20}},
+                                {"penalties, 4,096 tokens", {{.temperature = 1}}, 4096},
                                 {"greedy", {}}};
   const auto world = make_mpi_world([](int code) { std::_Exit(code); });
   const Backend backend = make_backend({.kind = BackendKind::cpu, .threads = 1});
@@ -90,7 +109,7 @@ void run() {
   std::vector<std::vector<double>> times(cases.size());
   for (int round = -1; round < rounds; ++round)
     for (size_t i = 0; i < cases.size(); ++i) {
-      Batch batch(cases[i].row);
+      Batch batch(cases[i]);
       const SamplerBatch view = batch.view();
       world->barrier();
       const auto start = std::chrono::steady_clock::now();

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <numeric>
 
 #include "layer_testing.hpp"
@@ -79,10 +80,14 @@ TEST(Sampler, DrawsTheSameOverAnyNumberOfShards) {
                 0,
                 i,
                 i};
-    row.logprobs = static_cast<int32_t>(i % 4) - 1;
+    row.logprobs =
+        i % 10 == 9 ? 300 : static_cast<int32_t>(i % 4) - 1;  // 300: more than a shard of eight has
     if (row.logprobs >= 0 && i % 3 == 0) row.given = static_cast<int32_t>(13 * i);
   }
-  const auto logit = [](uint64_t row, int64_t id) { return 4 * uniform(row, static_cast<uint64_t>(id)); };
+  // Some are equal.
+  const auto logit = [](uint64_t row, int64_t id) {
+    return std::round(256 * uniform(row, static_cast<uint64_t>(id))) / 64;
+  };
   std::vector<SampledRow> expected;
   for (const int ranks : {1, 2, 4, 8})
     run_ranks(ranks, [&](World& world) {
@@ -106,8 +111,10 @@ TEST(Sampler, DrawsTheSameOverAnyNumberOfShards) {
         EXPECT_EQ(sampled[row].id, expected[row].id) << "row " << row << ", ranks " << ranks;
         EXPECT_EQ(sampled[row].logprob, expected[row].logprob) << "row " << row << ", ranks " << ranks;
         EXPECT_EQ(sampled[row].alternatives.size(), expected[row].alternatives.size());
-        for (size_t i = 0; i < sampled[row].alternatives.size(); ++i)
+        for (size_t i = 0; i < sampled[row].alternatives.size(); ++i) {
+          EXPECT_EQ(sampled[row].alternatives[i].id, expected[row].alternatives[i].id);
           EXPECT_EQ(sampled[row].alternatives[i].logit, expected[row].alternatives[i].logit);
+        }
       }
     });
 
@@ -125,7 +132,12 @@ TEST(Sampler, DrawsTheSameOverAnyNumberOfShards) {
     if (rows[row].draw.temperature == 0) {
       EXPECT_EQ(logit(row, expected[row].id), largest);
     }
-    EXPECT_EQ(expected[row].alternatives.size(), static_cast<size_t>(std::max(rows[row].logprobs, 0)));
+    std::vector<int64_t> order(vocabulary);
+    std::iota(order.begin(), order.end(), int64_t{0});
+    std::ranges::stable_sort(order, std::greater(), [&](int64_t id) { return logit(row, id); });
+    ASSERT_EQ(expected[row].alternatives.size(), static_cast<size_t>(std::max(rows[row].logprobs, 0)));
+    for (size_t i = 0; i < expected[row].alternatives.size(); ++i)
+      EXPECT_EQ(expected[row].alternatives[i].id, order[i]) << "row " << row << ", alternative " << i;
   }
 }
 
