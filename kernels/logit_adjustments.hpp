@@ -55,10 +55,9 @@ int64_t most_list_words(int64_t vocabulary_size);
 
 // What a device knows of its sequences.
 struct SequenceTables {
-  std::span<const int32_t> tokens = {};  // of the slots of all blocks, [blocks, block tokens]
-  std::span<const int32_t> block_tables =
-      {};  // [seats, max_blocks]; block i of a sequence is entry first + i * stride
-  std::span<const int32_t> lists = {};  // [seats, list_words]
+  std::span<const int32_t> tokens = {};        // of the slots of all blocks, [blocks, block tokens]
+  std::span<const int32_t> block_tables = {};  // [seats, max_blocks]; block i: entry first + i * stride
+  std::span<const int32_t> lists = {};         // [seats, list_words]
   int32_t block_tokens = 0, max_blocks = 0, first = 0, stride = 1, list_words = 0;
 
   constexpr int32_t token(int32_t seat, int32_t position) const {

@@ -1,6 +1,7 @@
 #include <layers/sampler.hpp>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -29,20 +30,11 @@ void all_gather(std::span<T> mine, std::span<T> all, ForwardContext& context) {
                                     bytes_of(all, static_cast<size_t>(context.groups.tensor->size())));
 }
 
-TensorView gather_logits(ConstTensorView logits, ConstTensorView rows, ForwardContext& context) {
-  const TensorView out = context.workspace.take(DType::fp32, {rows.shape[0], logits.shape[1]});
-  context.ops.gather_rows(logits, rows, out);
-  return out;
-}
-
-float tree_sum(std::vector<float> values) {
-  while (values.size() > 1) {
-    std::vector<float> next;
-    for (size_t i = 0; i < values.size(); i += 2)
-      next.push_back(i + 1 < values.size() ? values[i] + values[i + 1] : values[i]);
-    values = std::move(next);
-  }
-  return values.front();
+// Of neighbours, then of their sums, and so on; an odd one passes up.
+float tree_sum(std::span<const float> values) {
+  if (values.size() == 1) return values[0];
+  const size_t half = std::bit_ceil(values.size()) / 2;
+  return tree_sum(values.first(half)) + tree_sum(values.subspan(half));
 }
 
 }  // namespace
@@ -107,7 +99,7 @@ float PendingRows::normaliser(const Arrays<const std::byte>& results, size_t sco
     const auto sums = results.sums.subspan(at * chunks_, chunks_);
     in_order.insert(in_order.end(), sums.begin(), sums.end());
   }
-  return maximum + std::log(tree_sum(std::move(in_order)));
+  return maximum + std::log(tree_sum(in_order));
 }
 
 float PendingRows::given(const Arrays<const std::byte>& results, size_t scored_row) const {
@@ -263,7 +255,9 @@ void Sampler::list_alternatives(ConstTensorView logits, std::span<const SamplerR
 ConstTensorView Sampler::score(ConstTensorView logits, const SamplerBatch& batch, size_t chunks,
                                const Arrays& results, ForwardContext& context) const {
   const auto rows = static_cast<size_t>(batch.scored_rows.shape[0]);
-  const TensorView scored = gather_logits(logits, batch.scored_rows, context);
+  const TensorView scored =
+      context.workspace.take(DType::fp32, {batch.scored_rows.shape[0], logits.shape[1]});
+  context.ops.gather_rows(logits, batch.scored_rows, scored);
   const std::span<float> my_maxima = take_array<float>(context, rows);
   const std::span<float> my_sums = take_array<float>(context, rows * chunks);
   context.ops.row_maxima(scored, shard_.valid, my_maxima);

@@ -72,9 +72,8 @@ class PendingRows {
 
   std::vector<SamplerRow> rows_;
   size_t scored_ = 0;
-  bool given_ = false;  // some of them have a given token
-  size_t ranks_ = 1;
-  size_t chunks_ = 1;  // of a rank's vocabulary
+  bool given_ = false;             // some of them have a given token
+  size_t ranks_ = 1, chunks_ = 1;  // chunks of a rank's vocabulary
   int64_t vocabulary_size_ = 0;
   size_t alternatives_ = 0;  // of all rows
   std::unique_ptr<Download> download_;

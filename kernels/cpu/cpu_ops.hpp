@@ -34,7 +34,6 @@ class CpuOps : public HostOps {
                        ConstTensorView bias, TensorView out) override;
 
   void add_tree(std::span<const ConstTensorView> parts, TensorView out, TensorView copy) override;
-
   void adjust_logits(TensorView logits, IndexRange vocabulary, std::span<const AdjustedRow> rows,
                      const SequenceTables& tables) override;
 

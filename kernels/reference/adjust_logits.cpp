@@ -1,6 +1,5 @@
 #include <kernels/reference/host_ops.hpp>
 
-#include <algorithm>
 #include <utility>
 
 namespace maniple {
@@ -21,18 +20,6 @@ class ShardRow {
   IndexRange vocabulary_;
 };
 
-// The tokens from a position on, as far as they are in one block.
-std::span<const int32_t> tokens_of_block(const SequenceTables& tables, const AdjustedRow& row,
-                                         int32_t position) {
-  const int64_t entry =
-      int64_t{row.seat} * tables.max_blocks + tables.first + position / tables.block_tokens * tables.stride;
-  const int32_t begin = position % tables.block_tokens;
-  const auto first = int64_t{tables.block_tables[static_cast<size_t>(entry)]} * tables.block_tokens + begin;
-  return tables.tokens.subspan(
-      static_cast<size_t>(first),
-      static_cast<size_t>(std::min(tables.block_tokens - begin, row.length - position)));
-}
-
 // Calls f(id, count) for each token of the shard at the positions from `begin` on.
 void for_counts(const SequenceTables& tables, const AdjustedRow& row, int32_t begin, IndexRange vocabulary,
                 auto&& f) {
@@ -42,12 +29,9 @@ void for_counts(const SequenceTables& tables, const AdjustedRow& row, int32_t be
   const auto count = [&](int32_t id) -> int32_t& {
     return counts[static_cast<size_t>(id - vocabulary.begin)];
   };
-  for (int32_t position = begin; position < row.length;) {
-    const std::span<const int32_t> ids = tokens_of_block(tables, row, position);
-    for (const int32_t id : ids)
-      if (vocabulary.contains(id) && count(id)++ == 0) seen.push_back(id);
-    position += static_cast<int32_t>(ids.size());
-  }
+  for (int32_t position = begin; position < row.length; ++position)
+    if (const int32_t id = tables.token(row.seat, position); vocabulary.contains(id) && count(id)++ == 0)
+      seen.push_back(id);
   for (const int32_t id : seen) f(id, std::exchange(count(id), 0));
 }
 

@@ -62,9 +62,8 @@ struct SamplingOf {
   std::vector<std::vector<int32_t>> bad_word_ids =
       {};  // whose last is never drawn after the others, in a completion
 
-  // Whether the logits of a token are changed that comes after so many of the completion.
-  bool changes_logits(uint32_t completion_tokens) const requires std::is_same_v < Held<float>,
-  float > {
+  // Of SamplingParams: whether the logits of a token are changed that comes after so many of the completion.
+  bool changes_logits(uint32_t completion_tokens) const {
     return repetition_penalty != 1 || frequency_penalty != 0 || presence_penalty != 0 ||
            completion_tokens < min_tokens || !allowed_token_ids.empty() || !logit_bias.empty() ||
            !bad_word_ids.empty();

@@ -2,6 +2,7 @@
 // MXFP4, without biases.
 // Decode: bytes of the weights that a step touches (router, chosen experts) over the time of the whole layers, against
 // the read bandwidth. Prefill: GFLOP/s of the grouped products, against dense products of as many rows and the same widths.
+// Routers: what a choice by sigmoids, biases and groups (as DeepSeek-V3's, a half of 8 groups kept) takes beside one by softmax, as a part of a layer.
 // All in alternating rounds of one run; medians (smallest, largest) of the rounds. Prints a Markdown table.
 //   experts_bench [--model qwen3-moe | gpt-oss] [--threads n] [--rounds n] [--path avx512]
 
@@ -194,6 +195,39 @@ class Bench {
                milliseconds.median(), rates.median(), shares.percent());
   }
 
+  // A layer with a sigmoid router, to the layer as it is.
+  void router(int64_t tokens) {
+    constexpr int calls = 100;
+    const int64_t experts = options_.model.experts;
+    Tensor x(device_, DType::bf16, {tokens, options_.model.hidden}),
+        logits(device_, DType::fp32, {tokens, experts}), bias(device_, DType::fp32, {experts});
+    random_.fill(x.view()), random_.fill(logits.view()), random_.fill(bias.view());
+    const Router softmax{.per_token = options_.model.per_token, .normalise = true};
+    Router sigmoid = softmax;
+    sigmoid.scoring = RouterScoring::sigmoid;
+    sigmoid.bias = bias.view();
+    sigmoid.groups = 8, sigmoid.kept_groups = 4;
+    sigmoid.group_score = GroupScore::top2;
+    Figures more, ratios;
+    for (int round = -1; round < options_.rounds; ++round) {
+      const Workspace::Scope scope(workspace_);
+      Routing routing = routing_of(tokens);
+      const auto route = [&](const Router& router) {
+        return timed([&] {
+          for (int call = 0; call < calls; ++call) ops_.route(logits.view(), router, routing);
+        });
+      };
+      const double seconds = (route(sigmoid) - route(softmax)) / calls,
+                   layer = timed([&] {
+                             for (const auto& each : layers_) forward(*each, x.view());
+                           }) /
+                           static_cast<double>(layers_.size());
+      if (round >= 0) more.add(seconds * 1e6), ratios.add(1 + seconds / layer);
+    }
+    fmt::print("| sigmoid router, {} sequences | {:+.4f} | | {:.3f} of a layer with softmax |\n", tokens,
+               more.median() * 1e-3, ratios.median());
+  }
+
   // GFLOP/s of the grouped products of `tokens` over those of dense products.
   void prefill(int64_t tokens) {
     const auto& [name, hidden, inner, experts, per_token, num_layers, format] = options_.model;
@@ -291,6 +325,7 @@ void run(const Options& options) {
       options.rounds);
   fmt::print("| case | ms | rate | share |\n|---|--:|--:|--:|\n");
   for (const int64_t tokens : {1, 8, 32}) bench.decode(tokens);
+  for (const int64_t tokens : {1, 32}) bench.router(tokens);
   bench.prefill(512);
 }
 
