@@ -95,7 +95,7 @@ class Tiles {
             .owner_heads = static_cast<int>(std::min(owner_heads_, group_)),
             .keys = pages_.key(0, head),
             .values = pages_.value(0, head),
-            .next_keys = pages_.key(0, head),
+            .next_keys = nullptr,
             .key_stride = pages_.key_block_bytes() / cached,
             .value_stride = pages_.value_block_bytes() / cached,
             .block_shift = std::countr_zero(static_cast<uint64_t>(call_.pages.layout.block_size)),
@@ -119,7 +119,7 @@ class Tiles {
   // Where the tile begins to read.
   const void* first_keys(const AttentionTile& tile) const {
     const IndexRange splits = splits_of(tile);
-    if (splits.size() == 0) return tile.next_keys;
+    if (splits.size() == 0) return nullptr;
     const int64_t position =
         std::max(split(splits.begin) * attention_split, left_end(tile) / position_group * position_group);
     const KvLayout& layout = call_.pages.layout;
@@ -233,19 +233,22 @@ void attend_by_tile(ThreadPool& pool, const AttentionKernel& kernel, const Tiles
   });
 }
 
-// For too few tiles to keep the threads busy: the threads share
-// the splits and merge them afterwards, in the same order.
+// For too few tiles to keep the threads busy: the threads share the splits, some consecutive ones each, since a split fetches the next,
+// and merge them afterwards, in the same order.
 void attend_by_split(ThreadPool& pool, const AttentionKernel& kernel, const Tiles& tiles, int64_t key_dim) {
   thread_local std::vector<float> partials;
   const int64_t splits = tiles.max_splits(), floats = tiles.max_partial(), classes = tiles.classes();
   partials.resize(std::max(partials.size(), static_cast<size_t>(tiles.count() * splits * floats)));
   float* const first = partials.data();
-  pool.parallel_tasks(tiles.count() * splits, [&](int64_t index) {
-    const AttentionTile tile = tiles[index / splits];
-    const IndexRange seen = tiles.splits_of(tile);
-    if (index % splits < seen.size())
-      kernel.split(tile, tiles.split(seen.begin + index % splits), thread_scratch(kernel_scratch(key_dim)),
-                   first + index * floats);
+  pool.parallel_ranges(tiles.count() * splits, 1, [&](IndexRange part) {
+    for (int64_t index = part.begin; index < part.end; ++index) {
+      AttentionTile tile = tiles[index / splits];
+      const IndexRange seen = tiles.splits_of(tile);
+      if (index + 1 == part.end) tile.next_split = tile.first_position + tile.tokens;  // another thread's
+      if (index % splits < seen.size())
+        kernel.split(tile, tiles.split(seen.begin + index % splits), thread_scratch(kernel_scratch(key_dim)),
+                     first + index * floats);
+    }
   });
   pool.parallel_tasks(tiles.count(), [&](int64_t index) {
     const AttentionTile tile = tiles[index];

@@ -20,12 +20,12 @@ struct AttentionTile {
   int owner_heads;
   const void* keys;        // this KV head in block 0; the order is that of CpuPages
   const void* values;      // this KV head in block 0
-  const void* next_keys;   // where the tile after this one begins to read, to prefetch; else any
+  const void* next_keys;   // where the tile after this one begins to read, to prefetch; null: nobody knows
   int64_t key_stride;      // elements between blocks
   int64_t value_stride;    // elements between blocks
   int block_shift;         // log2 of the block size
   const int32_t* blocks;   // block table of the sequence
-  int64_t next_split;      // positions from a split that is computed to the next one
+  int64_t next_split;      // positions from a split to the next one that the thread computes
   int64_t first_position;  // of the first token
   int64_t window;          // positions that a token sees, its own the last
   int tokens;

@@ -181,7 +181,8 @@ inline void add_columns(const float* weights, const uint32_t* values, const uint
   multiply<R, N, Split>(
       weights, split_size, words,
       [&](int word, int v) {
-        if (R <= wide_rows) __builtin_prefetch(ahead + word * value_lanes + v * lanes, 0, 2);
+        if (Split::latent ? values_fetch_too && ahead && word % 2 == 0 : R <= wide_rows)
+          __builtin_prefetch(ahead + word * value_lanes + v * lanes, 0, 2);
         return load<Words>(values + word * value_lanes + v * lanes);
       },
       [&](Words value, int word, int r) {
@@ -213,15 +214,18 @@ inline void add_values(const Split& split, int row, Range positions, Range colum
   for (int key = positions.begin; key < positions.end;) {
     const int size = R <= wide_rows ? position_group : block_size;
     const int count = min_of(positions.end - key, size - static_cast<int>((split.start + key) & (size - 1)));
-    const uint32_t *values = split.values_at(key), *ahead = values;
-    if (R <= wide_rows)
+    const uint32_t *values = split.values_at(key), *ahead = nullptr;
+    if (Split::latent && row == 0)
+      ahead = split.next_keys() + key / in_stored * split.tile.value_lanes;
+    else if (!Split::latent && R <= wide_rows)
       ahead = split.ahead(keys, key, true) + key % position_group / in_stored * split.tile.value_lanes;
     Range seen[R];
     for (int r = 0; r < R; ++r) seen[r] = {split.begin_of(row + r) - key, split.keys_of(row + r) - key};
     const float* p = weights + key / in_word * Dot<Element>::floats_per_word;
     const int words = (count + in_stored - 1) / in_stored;
     const auto add = [&]<int N>(int d) {
-      add_columns<R, N, masked, Split>(p, values + d, ahead + d, seen, split.tile, words, out + d);
+      add_columns<R, N, masked, Split>(p, values + d, ahead ? ahead + d : nullptr, seen, split.tile, words,
+                                       out + d);
     };
     int d = columns.begin;
     if constexpr (R <= wide_rows)

@@ -16,6 +16,9 @@ constexpr int wide_values = lanes == 16 ? 8 : 4;  // for few rows
 constexpr int wide_rows = lanes == 16 ? 3 : 2;    // so few that memory limits them: they prefetch
 // Of positions, to prefetch into the second cache: the first one waits for too few lines at once.
 constexpr int groups_ahead = 4;
+// Latent rows are read once, by the scores, and used again by the values: both fetch, in turns, so that memory is never idle. With
+// fewer lanes the loads of values are the limit, and the scores fetch everything.
+constexpr bool values_fetch_too = lanes == 16;
 
 inline int min_of(int a, int b) { return a < b ? a : b; }
 inline int max_of(int a, int b) { return a > b ? a : b; }
@@ -85,16 +88,20 @@ struct Split {
       return bf16_pairs(e4m3_values(stored, 8 * part), e4m3_values(stored, 8 * part + 16));
     return (Words)e4m3_values(stored, 8 * (part / 2) + 16 * (part % 2));
   }
-  // What to prefetch at a key's group, or at that of its value: the group that is read groups_ahead later. Those of the tile's keys are
-  // read first, then those of its values.
+  // What to prefetch at a key's group, or at that of its value: the group that is read groups_ahead later. Those of the split's keys are
+  // read first, then those of its values, unless they are the same.
   const uint32_t* ahead(int keys, int key, bool of_value = false) const {
     const int first = first_key(), groups = (keys - first + position_group - 1) / position_group,
               next = (key - first) / position_group + (of_value ? groups : 0) + groups_ahead;
     if (next < groups) return keys_at(first + next * position_group);
-    if (next < 2 * groups) return values_at(first + (next - groups) * position_group);
+    if (!latent && next < 2 * groups) return values_at(first + (next - groups) * position_group);
+    return next_keys() + (next - (latent ? 1 : 2) * groups) * group_words();
+  }
+  // Where what is read after this split begins; if nobody knows, this split's keys, which are there.
+  const uint32_t* next_keys() const {
     if (start + tile.next_split < tile.first_position + tile.tokens)
-      return keys_at(static_cast<int>(tile.next_split)) + (next - 2 * groups) * group_words();
-    return static_cast<const uint32_t*>(tile.next_keys) + (next - 2 * groups) * group_words();
+      return keys_at(static_cast<int>(tile.next_split));
+    return tile.next_keys ? static_cast<const uint32_t*>(tile.next_keys) : keys_at(first_key());
   }
 };
 
