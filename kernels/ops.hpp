@@ -230,8 +230,8 @@ class Ops {
   // which divides by chunks. maxima are those of all shards, [shards, rows]: the largest of a row counts.
   virtual void exp_sums(ConstTensorView logits, IndexRange vocabulary, std::span<const float> maxima,
                         int chunks, std::span<float> sums) = 0;
-  // The out.size() largest of whole logits [shards, rows, shard width] in `row`, by (logit descending, id ascending).
-  virtual void largest_logits(ConstTensorView gathered, int64_t vocabulary_size, int64_t row,
+  // out = the largest logits of the shard in `row`, by (logit descending, id ascending); at most as many as it has.
+  virtual void largest_logits(ConstTensorView logits, IndexRange vocabulary, int64_t row,
                               std::span<TokenLogit> out) = 0;
 
  protected:

@@ -52,5 +52,5 @@ void best_candidates(ConstTensorView logits, IndexRange vocabulary, std::span<co
 void row_maxima(ConstTensorView logits, IndexRange vocabulary, std::span<float> maxima) override;
 void exp_sums(ConstTensorView logits, IndexRange vocabulary, std::span<const float> maxima, int chunks,
               std::span<float> sums) override;
-void largest_logits(ConstTensorView gathered, int64_t vocabulary_size, int64_t row,
+void largest_logits(ConstTensorView logits, IndexRange vocabulary, int64_t row,
                     std::span<TokenLogit> out) override;

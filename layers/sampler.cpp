@@ -116,9 +116,9 @@ std::vector<TokenLogit> PendingRows::likeliest(const Arrays<const std::byte>& re
   for (size_t rank = 0; rank < ranks_ && count > 0; ++rank) {
     const IndexRange shard =
         vocabulary_shard(vocabulary_size_, static_cast<int>(ranks_), static_cast<int>(rank)).valid;
-    for (const TokenLogit& token : results.alternatives.subspan(
-             rank * alternatives_ + first, std::min(count, static_cast<size_t>(shard.size()))))
-      tokens.push_back({token.id + static_cast<int32_t>(shard.begin), token.logit});
+    const auto listed = results.alternatives.subspan(rank * alternatives_ + first,
+                                                     std::min(count, static_cast<size_t>(shard.size())));
+    tokens.insert(tokens.end(), listed.begin(), listed.end());
   }
   // Stable: of equal logits the lower id is first.
   std::ranges::stable_sort(tokens, std::greater(), &TokenLogit::logit);
@@ -234,10 +234,8 @@ void Sampler::filter_full_rows(ConstTensorView logits, const SamplerBatch& batch
                     rows_of_ranks);
 }
 
-// Of this rank's shard, with the ids that they have there.
 void Sampler::list_alternatives(ConstTensorView logits, std::span<const SamplerRow> rows,
                                 const Arrays& results, ForwardContext& context) const {
-  const ConstTensorView shard = logits.reshaped({1, logits.shape[0], logits.shape[1]});
   const std::span<TokenLogit> mine = take_array<TokenLogit>(
       context, results.alternatives.size() / static_cast<size_t>(context.groups.tensor->size()));
   size_t listed = 0;
@@ -245,7 +243,7 @@ void Sampler::list_alternatives(ConstTensorView logits, std::span<const SamplerR
     const auto wanted = static_cast<size_t>(std::max(rows[row].logprobs, 0)),
                there = std::min(wanted, static_cast<size_t>(shard_.valid.size()));
     if (there > 0)
-      context.ops.largest_logits(shard, shard_.valid.size(), static_cast<int64_t>(row),
+      context.ops.largest_logits(logits, shard_.valid, static_cast<int64_t>(row),
                                  mine.subspan(listed, there));
     listed += wanted;
   }

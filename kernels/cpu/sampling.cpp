@@ -88,8 +88,15 @@ class GatheredRow {
   int64_t stride_;
 };
 
-ConstTensorView one_shard(ConstTensorView logits) {
-  return logits.reshaped({1, logits.shape[0], logits.shape[1]});
+// Into scratch.entries, in any order: the `most` largest of the shard's row, and others that are as large.
+void collect_largest(const SamplingKernels& kernels, ConstTensorView logits, IndexRange vocabulary,
+                     int64_t row, size_t most, FilterScratch& scratch) {
+  scratch.entries.clear();
+  if (vocabulary.size() == 0) return;
+  const GatheredRow shard(kernels, logits.reshaped({1, logits.shape[0], logits.shape[1]}), vocabulary.size(),
+                          row);
+  shard.collect(shard.reached_by(most, scratch.numbers), scratch);
+  for (TokenLogit& token : scratch.entries) token.id += static_cast<int32_t>(vocabulary.begin);
 }
 
 // Filters the tokens of one row. Those that pass stay in scratch.entries, in any order.
@@ -231,12 +238,7 @@ void check_logits(ConstTensorView logits, IndexRange vocabulary, size_t rows) {
 void CpuOps::candidates(ConstTensorView logits, IndexRange vocabulary, ConstTensorView listed,
                         std::span<CandidateList> lists) {
   for_rows(lists.size(), [&](size_t i, FilterScratch& scratch) {
-    scratch.entries.clear();
-    if (vocabulary.size() > 0) {
-      const GatheredRow row(path_.sampling, one_shard(logits), vocabulary.size(), listed.as<int32_t>()[i]);
-      row.collect(row.reached_by(max_candidates, scratch.numbers), scratch);
-    }
-    for (TokenLogit& token : scratch.entries) token.id += static_cast<int32_t>(vocabulary.begin);
+    collect_largest(path_.sampling, logits, vocabulary, listed.as<int32_t>()[i], max_candidates, scratch);
     lists[i] = reference::list_of(scratch.entries);
   });
 }
@@ -346,13 +348,12 @@ void CpuOps::exp_sums(ConstTensorView logits, IndexRange vocabulary, std::span<c
   });
 }
 
-void CpuOps::largest_logits(ConstTensorView gathered, int64_t vocabulary_size, int64_t row,
+void CpuOps::largest_logits(ConstTensorView logits, IndexRange vocabulary, int64_t row,
                             std::span<TokenLogit> out) {
-  require(out.size() <= static_cast<size_t>(vocabulary_size), "more logits asked for than there are");
+  require(out.size() <= static_cast<size_t>(vocabulary.size()), "more logits asked for than there are");
   if (out.empty()) return;
-  FilterScratch scratch;
-  const GatheredRow logits(path_.sampling, gathered, vocabulary_size, row);
-  logits.collect(logits.reached_by(out.size(), scratch.numbers), scratch);
+  FilterScratch& scratch = filter_scratch_[0];
+  collect_largest(path_.sampling, logits, vocabulary, row, out.size(), scratch);
   std::partial_sort_copy(scratch.entries.begin(), scratch.entries.end(), out.begin(), out.end(), larger);
 }
 

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 namespace maniple::cuda {
@@ -347,56 +348,38 @@ const CodeMatrix* CudaOps::codes_of(std::span<const Weight* const> weights) {
 
 // Inputs that are rounded: each token once, where all experts round alike; else a row for each of out, as many at a time as fit the
 // scratch memory.
-void CudaOps::multiply_grouped_codes(ConstTensorView x, const int32_t* x_rows, const Routing& routing,
-                                     std::span<const Weight* const> weights, TensorView out,
-                                     const GroupedFinish& finish, ConstTensorView row_maxima) {
+void CudaOps::multiply_grouped_codes(GroupedArguments product, ConstTensorView x,
+                                     std::span<const Weight* const> weights, ConstTensorView row_maxima) {
   const Weight& first = *weights[0];
-  const int64_t all = out.shape[0], stride = padded(first.columns);
-  const CodeMatrix* const codes = codes_of(weights);
+  const int64_t all = product.most_rows, stride = padded(first.columns);
+  product.k = narrow(stride);
+  product.aligned = true;
+  product.bits = bits_of(first.format);
+  product.codes = codes_of(weights);
+  if (scales_rows(first)) product.input_scales = scratch(scales_part, DType::fp32, {1}).as<float>();
   constexpr IndexRange inputs{0, scales_part.begin};
   const int64_t fitting =
       std::min(inputs.size() / (stride * static_cast<int64_t>(size_of(x.dtype))), scales_part.size() / 4);
   bool ready = takes_as_they_are(first, x, stride);
-  if (!ready && x_rows && first.activation != ActivationRule::fixed && x.shape[0] <= fitting) {
-    x = rounded_inputs(x, first, row_maxima, {0, x.shape[0]}, stride, inputs);
+  if (!ready && product.x_rows && first.activation != ActivationRule::fixed && x.shape[0] <= fitting) {
+    product.x = rounded_inputs(x, first, row_maxima, {0, x.shape[0]}, stride, inputs).data;
     ready = true;
   }
-  const int64_t at_a_time = ready ? all : fitting;
-  for (int64_t row = 0; row < all; row += at_a_time) {
-    const IndexRange rows{row, std::min(all, row + at_a_time)};
-    const void* from = x.data;
-    if (!ready) {
-      const TensorView rounded = scratch(inputs, x.dtype, {rows.size(), stride});
-      RoundArguments rounding = rounding_of(x, first, row_maxima, rows, rounded);
-      rounding.offsets = routing.offsets.as<int32_t>();
-      rounding.x_rows = x_rows;
-      rounding.experts = codes;
-      rounding.expert_count = narrow(routing.experts.size());
-      round_inputs(stream_, rounding);
-      from = rounded.data;
-    }
-    const float* const scales =
-        scales_rows(first) ? scratch(scales_part, DType::fp32, {1}).as<float>() : nullptr;
-    grouped_product(stream_, {x.dtype,
-                              out.dtype,
-                              from,
-                              ready ? x_rows : nullptr,
-                              routing.offsets.as<int32_t>(),
-                              nullptr,
-                              out.data,
-                              narrow(routing.experts.size()),
-                              rows.size(),
-                              narrow(first.rows),
-                              narrow(stride),
-                              narrow(out.shape[1]),
-                              finish.gate.has_value(),
-                              true,
-                              bits_of(first.format),
-                              codes,
-                              scales,
-                              row,
-                              finish.gate.value_or(GateActivation::silu),
-                              floats_of(finish.biases)});
+  if (ready) return grouped_product(stream_, product);
+  const int32_t* const x_rows = std::exchange(product.x_rows, nullptr);
+  for (int64_t row = 0; row < all; row += fitting) {
+    const IndexRange rows{row, std::min(all, row + fitting)};
+    const TensorView rounded = scratch(inputs, x.dtype, {rows.size(), stride});
+    RoundArguments rounding = rounding_of(x, first, row_maxima, rows, rounded);
+    rounding.offsets = product.offsets;
+    rounding.x_rows = x_rows;
+    rounding.experts = product.codes;
+    rounding.expert_count = product.experts;
+    round_inputs(stream_, rounding);
+    product.x = rounded.data;
+    product.first_row = row;
+    product.most_rows = rows.size();
+    grouped_product(stream_, product);
   }
 }
 

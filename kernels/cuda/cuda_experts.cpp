@@ -69,33 +69,30 @@ void CudaOps::multiply_grouped(ConstTensorView x, const int32_t* x_rows, const R
                                const GroupedFinish& finish, ConstTensorView row_maxima) {
   const Weight& first = *weights[0];
   if (out.empty()) return;
-  if (first.format != WeightFormat::dense)
-    return multiply_grouped_codes(x, x_rows, routing, weights, out, finish, row_maxima);
+  GroupedArguments product{.dtype = x.dtype,
+                           .out_type = out.dtype,
+                           .x = x.data,
+                           .x_rows = x_rows,
+                           .offsets = routing.offsets.as<int32_t>(),
+                           .weights = nullptr,
+                           .out = out.data,
+                           .experts = narrow(routing.experts.size()),
+                           .most_rows = out.shape[0],
+                           .n = narrow(first.rows),
+                           .k = narrow(first.columns),
+                           .width = narrow(out.shape[1]),
+                           .gated = finish.gate.has_value(),
+                           .aligned = false,
+                           .gate = finish.gate.value_or(GateActivation::silu),
+                           .biases = floats_of(finish.biases)};
+  if (first.format != WeightFormat::dense) return multiply_grouped_codes(product, x, weights, row_maxima);
   const auto is_aligned = [](const std::byte* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; };
-  const bool aligned =
+  product.aligned =
       first.columns % 8 == 0 && is_aligned(x.data) && std::ranges::all_of(weights, [&](const Weight* weight) {
         return is_aligned(weight->packed.view().data);
       });
-  grouped_product(stream_, {x.dtype,
-                            out.dtype,
-                            x.data,
-                            x_rows,
-                            routing.offsets.as<int32_t>(),
-                            addresses_of(weights),
-                            out.data,
-                            narrow(routing.experts.size()),
-                            out.shape[0],
-                            narrow(first.rows),
-                            narrow(first.columns),
-                            narrow(out.shape[1]),
-                            finish.gate.has_value(),
-                            aligned,
-                            0,
-                            nullptr,
-                            nullptr,
-                            0,
-                            finish.gate.value_or(GateActivation::silu),
-                            floats_of(finish.biases)});
+  product.weights = addresses_of(weights);
+  grouped_product(stream_, product);
 }
 
 void CudaOps::grouped_matmul_gate_mul(GateActivation activation, ConstTensorView x, const Routing& routing,

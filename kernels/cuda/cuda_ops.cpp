@@ -31,14 +31,6 @@ Logits shard_of(ConstTensorView logits, IndexRange vocabulary, size_t rows) {
           static_cast<int32_t>(vocabulary.begin), narrow(vocabulary.size())};
 }
 
-Logits whole_vocabulary(ConstTensorView gathered, int64_t vocabulary_size) {
-  require(gathered.dtype == DType::fp32 && 0 < vocabulary_size && vocabulary_size < (1 << 24) &&
-              vocabulary_size <= gathered.shape[0] * gathered.shape[2],
-          "gathered logits cover the vocabulary");
-  return {gathered.as<float>(), narrow(gathered.shape[1]), narrow(gathered.shape[2]), 0,
-          narrow(vocabulary_size)};
-}
-
 const float* norm_weight(ConstTensorView weight, int64_t lanes) {
   require(weight.empty() || weight.shape == Shape{lanes}, "a head norm of another size");
   return weight.empty() ? nullptr : weight.as<float>();
@@ -343,10 +335,14 @@ void CudaOps::filter_candidates(std::span<const CandidateList> lists, ConstTenso
 void CudaOps::filter_logits(ConstTensorView gathered, int64_t vocabulary_size, ConstTensorView listed,
                             std::span<const SamplingRow> rows, std::span<Cut> cuts) {
   const bool in_place = static_cast<size_t>(gathered.shape[1]) == rows.size();
-  require(cuts.size() == rows.size() && (in_place || gathered.shape[1] >= listed.shape[0]),
+  require(gathered.dtype == DType::fp32 && 0 < vocabulary_size && vocabulary_size < (1 << 24) &&
+              vocabulary_size <= gathered.shape[0] * gathered.shape[2] && cuts.size() == rows.size() &&
+              (in_place || gathered.shape[1] >= listed.shape[0]),
           "whole logits of all rows or of the listed ones, and a cut for each row");
-  cuda::filter_logits(stream_, whole_vocabulary(gathered, vocabulary_size), in_place, listed.as<int32_t>(),
-                      narrow(listed.shape[0]), rows.data(), cuts.data());
+  const Logits logits{gathered.as<float>(), narrow(gathered.shape[1]), narrow(gathered.shape[2]), 0,
+                      narrow(vocabulary_size)};
+  cuda::filter_logits(stream_, logits, in_place, listed.as<int32_t>(), narrow(listed.shape[0]), rows.data(),
+                      cuts.data());
 }
 
 void CudaOps::best_candidates(ConstTensorView logits, IndexRange vocabulary,
@@ -382,14 +378,14 @@ void CudaOps::exp_sums(ConstTensorView logits, IndexRange vocabulary, std::span<
                  narrow(static_cast<int64_t>(maxima.size() / rows)), chunks, sums.data());
 }
 
-void CudaOps::largest_logits(ConstTensorView gathered, int64_t vocabulary_size, int64_t row,
+void CudaOps::largest_logits(ConstTensorView logits, IndexRange vocabulary, int64_t row,
                              std::span<TokenLogit> out) {
-  require(static_cast<int64_t>(out.size()) <= vocabulary_size && out.size() <= max_largest_logits &&
-              row < gathered.shape[1],
+  require(static_cast<int64_t>(out.size()) <= vocabulary.size() && out.size() <= max_largest_logits &&
+              row < logits.shape[0],
           "more logits asked for than there are");
   if (out.empty()) return;
-  cuda::largest_logits(stream_, whole_vocabulary(gathered, vocabulary_size), narrow(row),
-                       narrow(static_cast<int64_t>(out.size())), out.data());
+  cuda::largest_logits(stream_, shard_of(logits, vocabulary, static_cast<size_t>(logits.shape[0])),
+                       narrow(row), narrow(static_cast<int64_t>(out.size())), out.data());
 }
 
 }  // namespace maniple::cuda

@@ -13,6 +13,8 @@
 
 namespace maniple::cuda {
 
+struct GroupedArguments;
+
 inline constexpr int64_t scratch_bytes = int64_t{128} << 20;
 
 // Of an fp32 tensor, or null.
@@ -102,9 +104,9 @@ class CudaOps : public Ops {
   void multiply_grouped(ConstTensorView x, const int32_t* x_rows, const Routing& routing,
                         std::span<const Weight* const> weights, TensorView out, const GroupedFinish& finish,
                         ConstTensorView row_maxima);
-  void multiply_grouped_codes(ConstTensorView x, const int32_t* x_rows, const Routing& routing,
-                              std::span<const Weight* const> weights, TensorView out,
-                              const GroupedFinish& finish, ConstTensorView row_maxima);
+  // product: as of elements, without weights.
+  void multiply_grouped_codes(GroupedArguments product, ConstTensorView x,
+                              std::span<const Weight* const> weights, ConstTensorView row_maxima);
   // The weights' addresses in the device's memory.
   const void* const* addresses_of(std::span<const Weight* const> weights);
   const CodeMatrix* codes_of(std::span<const Weight* const> weights);

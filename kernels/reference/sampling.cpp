@@ -31,6 +31,13 @@ bool better(const Candidate& a, const Candidate& b) {
   return a.score != b.score ? a.score > b.score : a.id < b.id;
 }
 
+std::vector<TokenLogit> shard_tokens(ConstTensorView logits, IndexRange vocabulary, int64_t row) {
+  std::vector<TokenLogit> tokens;
+  auto id = static_cast<int32_t>(vocabulary.begin);
+  for (const float logit : shard_row(logits, vocabulary, row)) tokens.push_back({id++, nan_to_lowest(logit)});
+  return tokens;
+}
+
 std::vector<TokenLogit> gathered_row(ConstTensorView gathered, int64_t vocabulary_size, int64_t row) {
   const int64_t rows = gathered.shape[1], width = gathered.shape[2];
   require(0 < vocabulary_size && vocabulary_size <= gathered.shape[0] * width && row < rows,
@@ -86,11 +93,7 @@ void filter(std::vector<TokenLogit>& tokens, const SamplingRow& row) {
 void ReferenceOps::candidates(ConstTensorView logits, IndexRange vocabulary, ConstTensorView listed,
                               std::span<CandidateList> lists) {
   for (size_t i = 0; i < lists.size(); ++i) {
-    const std::span<const float> row = shard_row(logits, vocabulary, listed.as<int32_t>()[i]);
-    std::vector<TokenLogit> tokens;
-    for (size_t at = 0; at < row.size(); ++at)
-      tokens.push_back(
-          {static_cast<int32_t>(vocabulary.begin) + static_cast<int32_t>(at), nan_to_lowest(row[at])});
+    std::vector<TokenLogit> tokens = shard_tokens(logits, vocabulary, listed.as<int32_t>()[i]);
     lists[i] = reference::list_of(tokens);
   }
 }
@@ -169,13 +172,11 @@ void ReferenceOps::exp_sums(ConstTensorView logits, IndexRange vocabulary, std::
   }
 }
 
-void ReferenceOps::largest_logits(ConstTensorView gathered, int64_t vocabulary_size, int64_t row,
+void ReferenceOps::largest_logits(ConstTensorView logits, IndexRange vocabulary, int64_t row,
                                   std::span<TokenLogit> out) {
-  std::vector<TokenLogit> entries = gathered_row(gathered, vocabulary_size, row);
-  require(out.size() <= entries.size(), "more logits asked for than there are");
-  std::partial_sort(entries.begin(), entries.begin() + static_cast<std::ptrdiff_t>(out.size()), entries.end(),
-                    larger);
-  std::copy_n(entries.begin(), out.size(), out.begin());
+  const std::vector<TokenLogit> tokens = shard_tokens(logits, vocabulary, row);
+  require(out.size() <= tokens.size(), "more logits asked for than there are");
+  std::partial_sort_copy(tokens.begin(), tokens.end(), out.begin(), out.end(), larger);
 }
 
 }  // namespace maniple

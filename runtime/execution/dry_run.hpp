@@ -61,7 +61,7 @@ class DryOps final : public Ops {
   void choose(std::span<const Candidate>, ConstTensorView, std::span<Candidate>, TensorView) override {}
   void row_maxima(ConstTensorView, IndexRange, std::span<float>) override {}
   void exp_sums(ConstTensorView, IndexRange, std::span<const float>, int, std::span<float>) override {}
-  void largest_logits(ConstTensorView, int64_t, int64_t, std::span<TokenLogit>) override {}
+  void largest_logits(ConstTensorView, IndexRange, int64_t, std::span<TokenLogit>) override {}
 
  private:
   void attend(const AttentionCall& call) override { real_.prepare_attention(call); }

@@ -232,9 +232,9 @@ class DeferredOps : public Ops {
                 std::span<float> sums) override {
     device_.defer([=, this] { inner_.exp_sums(logits, vocabulary, maxima, chunks, sums); });
   }
-  void largest_logits(ConstTensorView gathered, int64_t vocabulary_size, int64_t row,
+  void largest_logits(ConstTensorView logits, IndexRange vocabulary, int64_t row,
                       std::span<TokenLogit> out) override {
-    device_.defer([=, this] { inner_.largest_logits(gathered, vocabulary_size, row, out); });
+    device_.defer([=, this] { inner_.largest_logits(logits, vocabulary, row, out); });
   }
 
  protected:

@@ -297,9 +297,9 @@ class MirroredOps : public Ops {
       ops.exp_sums(t.in(logits), vocabulary, t.in(maxima), chunks, t.out(sums));
     });
   }
-  void largest_logits(ConstTensorView gathered, int64_t vocabulary_size, int64_t row,
+  void largest_logits(ConstTensorView logits, IndexRange vocabulary, int64_t row,
                       std::span<TokenLogit> out) override {
-    run([&](Ops& ops, Transfer& t) { ops.largest_logits(t.in(gathered), vocabulary_size, row, t.out(out)); });
+    run([&](Ops& ops, Transfer& t) { ops.largest_logits(t.in(logits), vocabulary, row, t.out(out)); });
   }
 
  private:
