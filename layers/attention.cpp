@@ -17,13 +17,6 @@ HeadLanes lanes_of(const LayerConfig& layer, const ModelConfig& config) {
   return {config.head_dim, config.rotaries[layer.rotary].width_of(config.head_dim)};
 }
 
-std::vector<int64_t> query_heads_of(const ModelConfig& config, TensorRank tensor) {
-  const IndexRange own = even_shard(config.num_heads, tensor.size, tensor.rank, "attention heads");
-  std::vector<int64_t> heads(static_cast<size_t>(own.size()));
-  std::iota(heads.begin(), heads.end(), own.begin);
-  return heads;
-}
-
 std::vector<int64_t> kv_heads_of(const ModelConfig& config, TensorRank tensor) {
   return kv_head_shard(config.num_heads, config.num_kv_heads, tensor.size, tensor.rank);
 }
@@ -33,7 +26,7 @@ std::vector<int32_t> first_holders(const ModelConfig& config, int ranks) {
   std::vector<int32_t> query, key(static_cast<size_t>(config.num_kv_heads), -1);
   int32_t column = 0;
   for (int rank = 0; rank < ranks; ++rank) {
-    for (size_t i = query_heads_of(config, {rank, ranks}).size(); i > 0; --i) query.push_back(column++);
+    for (int64_t i = query_heads_of(config, {rank, ranks}).size(); i > 0; --i) query.push_back(column++);
     for (const int64_t head : kv_heads_of(config, {rank, ranks})) {
       if (int32_t& first = key[static_cast<size_t>(head)]; first < 0) first = column;
       ++column;
@@ -80,6 +73,10 @@ void attend_shared(const AttentionCall& mine, ForwardContext& context) {
 
 }  // namespace
 
+IndexRange query_heads_of(const ModelConfig& config, TensorRank tensor) {
+  return even_shard(config.num_heads, tensor.size, tensor.rank, "attention heads");
+}
+
 void attend(const AttentionCall& call, ForwardContext& context) {
   if (context.groups.context && call.window == 0)  // every rank holds what a window sees
     attend_shared(call, context);
@@ -93,31 +90,25 @@ Attention::Attention(const std::string& source, const LayerConfig& layer, const 
       model_query_heads_(config.num_heads),
       qkv_(query_key_value(source, config), config.hidden_size, lanes_of(layer, config), config.qkv_bias,
            tensor),
-      output_(source + ".o_proj", config.hidden_size, config.num_heads * config.head_dim, config.o_bias,
-              tensor, {head_dim_ / 2, heads().key_dim / 2}, config.activation_group),
+      output_(source + ".o_proj", config.hidden_size, config.attention_width(), config.o_bias, tensor,
+              {head_dim_ / 2, heads().key_dim / 2}, config.activation_group),
       window_(layer.window) {
+  const IndexRange query_heads = query_heads_of(config, tensor);
   const auto norm = [&](const char* name, int64_t heads, const std::vector<int64_t>& own) {
     return RmsNorm::of_heads(source + name, heads * head_dim_, lanes_of(layer, config), own,
-                             static_cast<float>(config.rms_norm_eps));
+                             config.rms_norm_eps);
   };
   if (config.qk_norm) {
     query_norm_.emplace(norm(".q_norm", 1, {0}));
     key_norm_.emplace(norm(".k_norm", 1, {0}));
   } else if (config.whole_qk_norm) {
-    query_norm_.emplace(norm(".q_norm", config.num_heads, query_heads_of(config, tensor)));
+    std::vector<int64_t> own(static_cast<size_t>(query_heads.size()));
+    std::iota(own.begin(), own.end(), query_heads.begin);
+    query_norm_.emplace(norm(".q_norm", config.num_heads, own));
     key_norm_.emplace(norm(".k_norm", config.num_kv_heads, kv_heads_of(config, tensor)));
     heads_of_all_ = first_holders(config, tensor.size);
   }
-  if (config.sinks)
-    sinks_.spec = {WeightRole::vector,
-                   heads().query_heads,
-                   1,
-                   1,
-                   {{{source + ".sinks", ""},
-                     {config.num_heads},
-                     even_shard(config.num_heads, tensor.size, tensor.rank, "attention heads"),
-                     {0, 1},
-                     0}}};
+  if (config.sinks) sinks_.spec = vector_spec({source + ".sinks", ""}, config.num_heads, query_heads);
 }
 
 void Attention::prepare(Device& device) {
@@ -152,9 +143,9 @@ TensorView Attention::forward(ConstTensorView x, ConstTensorView cos_sin, const 
                               const KvPages& pages, ForwardContext& context) const {
   const HeadLayout& layout = heads();
   const Shape query_shape{x.shape[0], layout.query_width()};
-  const TensorView queries = context.workspace.take(context.activation, query_shape);
-  const TensorView attended = context.workspace.take(context.activation, query_shape);
-  const TensorView qkv = qkv_.forward(x, context);
+  const TensorView queries = context.workspace.take(context.activation, query_shape),
+                   attended = context.workspace.take(context.activation, query_shape),
+                   qkv = qkv_.forward(x, context);
   context.ops.rotary_store(qkv, layout, norms(qkv, context), cos_sin, batch, queries, pages);
   const float scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim_)));
   attend({.queries = queries,

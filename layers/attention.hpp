@@ -10,6 +10,9 @@
 
 namespace maniple {
 
+// Of the model, those of a tensor rank.
+IndexRange query_heads_of(const ModelConfig& config, TensorRank tensor);
+
 // Attention over the pages of this rank; or, of ranks that hold the same KV head at different positions, each computes its part for the
 // queries of all.
 void attend(const AttentionCall& call, ForwardContext& context);

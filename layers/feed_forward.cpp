@@ -21,14 +21,8 @@ FeedForward::FeedForward(const std::string& name, const LayerConfig& layer, cons
                shared_is_whole_ ? TensorRank{} : tensor);
   const std::string_view gate = experts.names.shared_gate;
   if (gate.empty()) return;
-  const int64_t hidden = config.hidden_size;
-  shared_gate_.spec = {.rows = 1,
-                       .columns = hidden,
-                       .pieces = {{.source = {block + std::string(gate)},
-                                   .source_shape = {1, hidden},
-                                   .rows = {0, 1},
-                                   .columns = {0, hidden}}},
-                       .fp32 = true};
+  shared_gate_.spec = matrix_spec({block + std::string(gate)}, {1, config.hidden_size}, {0, 1});
+  shared_gate_.spec.fp32 = true;
 }
 
 TensorView FeedForward::forward(ConstTensorView x, ForwardContext& context) const {

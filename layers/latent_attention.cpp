@@ -1,20 +1,10 @@
 #include <layers/latent_attention.hpp>
 #include <layers/rotary.hpp>
-#include <parallel/shard.hpp>
 
 #include <cmath>
 
 namespace maniple {
 namespace {
-
-IndexRange own_heads(const ModelConfig& config, TensorRank tensor) {
-  return even_shard(config.num_heads, tensor.size, tensor.rank, "attention heads");
-}
-
-LogicalOutput query_output(const std::string& source, const ModelConfig& config) {
-  return {source + (config.latent->query_rank > 0 ? ".q_b_proj" : ".q_proj"),
-          config.num_heads * config.head_dim};
-}
 
 HeadLanes plain_lanes(int64_t count) { return {count, count}; }
 HeadLanes rotated_lanes(const LatentConfig& sizes) { return {sizes.rotary, sizes.rotary, sizes.interleaved}; }
@@ -60,24 +50,26 @@ LatentAttention::LatentAttention(const std::string& source, const LayerConfig& l
     : value_(config.latent->value),
       scale_(static_cast<float>(latent_score_factor(config.rotaries[layer.rotary]) /
                                 std::sqrt(static_cast<double>(config.head_dim)))),
-      query_(query_output(source, config),
+      query_({source + (config.latent->query_rank > 0 ? ".q_b_proj" : ".q_proj"),
+              config.num_heads * config.head_dim},
              config.latent->query_rank > 0 ? config.latent->query_rank : config.hidden_size, false,
-             plain_lanes(config.latent->plain), rotated_lanes(*config.latent), own_heads(config, tensor)),
+             plain_lanes(config.latent->plain), rotated_lanes(*config.latent),
+             query_heads_of(config, tensor)),
       row_({source + ".kv_a_proj_with_mqa", config.latent->rank + config.latent->rotary}, config.hidden_size,
            config.o_bias, plain_lanes(config.latent->rank), rotated_lanes(*config.latent), {0, 1}),
       row_norm_(RmsNorm::of_heads(source + ".kv_a_layernorm", config.latent->rank,
                                   plain_lanes(config.latent->rank), std::vector<int64_t>{0},
-                                  static_cast<float>(config.latent->norm_eps))),
+                                  config.latent->norm_eps)),
       rank_(config.latent->rank),
       output_(source + ".o_proj", config.hidden_size, config.attention_width(), config.o_bias, tensor, {},
               config.activation_group) {
   const LatentConfig& sizes = *config.latent;
-  const IndexRange own = own_heads(config, tensor);
+  const IndexRange own = query_heads_of(config, tensor);
   heads_ = {own.size(), 1, sizes.row_lanes(), plain_lanes(sizes.rank).padded()};
   if (sizes.query_rank > 0) {
     query_down_.emplace(LogicalOutput{source + ".q_a_proj", sizes.query_rank}, config.hidden_size,
                         config.o_bias);
-    query_norm_.emplace(source + ".q_a_layernorm", sizes.query_rank, static_cast<float>(sizes.norm_eps));
+    query_norm_.emplace(source + ".q_a_layernorm", sizes.query_rank, sizes.norm_eps);
   }
   const int64_t rows = sizes.plain + sizes.value;
   for (int64_t head = own.begin; head < own.end; ++head) {
@@ -85,8 +77,8 @@ LatentAttention::LatentAttention(const std::string& source, const LayerConfig& l
                             .source_shape = {config.num_heads * rows, sizes.rank},
                             .rows = {head * rows, (head + 1) * rows},
                             .columns = {0, sizes.rank}};
-    keys_.push_back({.spec = key_spec(piece, sizes), .matrix = {}, .vector = {}});
-    values_.push_back({.spec = value_spec(piece, sizes), .matrix = {}, .vector = {}});
+    keys_.push_back({key_spec(piece, sizes)});
+    values_.push_back({value_spec(piece, sizes)});
   }
   key_weights_ = weights_of(keys_);
   value_weights_ = weights_of(values_);

@@ -30,6 +30,16 @@ ConstTensorView in_fp32(ConstTensorView x, ForwardContext& context) {
   return wide;
 }
 
+ConstTensorView row_maxima(ConstTensorView x, const Weight& weight, int parts, Communicator& group,
+                           ForwardContext& context) {
+  if (weight.activation != ActivationRule::per_token || parts == 1) return {};
+  const TensorView own = context.workspace.take(DType::fp32, {x.shape[0]}),
+                   all = context.workspace.take(DType::fp32, {parts, x.shape[0]});
+  context.ops.row_abs_maxima(x, own);
+  group.all_gather(own, all);
+  return all;
+}
+
 TensorView LinearBase::forward(ConstTensorView x, ForwardContext& context, DType out_type) const {
   const TensorView out = context.workspace.take(out_type, {x.shape[0], local_outputs()});
   const Workspace::Scope scope(context.workspace);
@@ -50,28 +60,22 @@ TensorView LinearBase::forward_gated(GateActivation activation, ConstTensorView 
 }
 
 void LinearBase::place(const LogicalOutput& output, IndexRange part, int64_t local_row, int64_t step) {
-  const auto fused = [&](const char* name, const Shape& shape) {
-    return output.fused.empty() ? FusedTensor{} : FusedTensor{{output.fused, name}, shape, output.first_row};
+  const auto add = [&](WeightSpec& spec, const char* name, Shape shape, const IndexRange& columns) {
+    spec.pieces.push_back({.source = {output.source, name},
+                           .source_shape = shape,
+                           .rows = part,
+                           .columns = columns,
+                           .local_row = local_row,
+                           .row_step = step});
+    if (output.fused.empty()) return;
+    shape[0] = output.fused_rows;
+    spec.pieces.back().fused = {{output.fused, name}, shape, output.first_row};
   };
   weight_.spec.columns = inputs_;
-  weight_.spec.pieces.push_back({{output.source, "weight"},
-                                 {output.rows, inputs_},
-                                 part,
-                                 {0, inputs_},
-                                 local_row,
-                                 fused("weight", {output.fused_rows, inputs_}),
-                                 {},
-                                 step});
+  add(weight_.spec, "weight", {output.rows, inputs_}, {0, inputs_});
   if (!has_bias_) return;
   bias_.spec.role = WeightRole::vector;
-  bias_.spec.pieces.push_back({{output.source, "bias"},
-                               {output.rows},
-                               part,
-                               {0, 1},
-                               local_row,
-                               fused("bias", {output.fused_rows}),
-                               {},
-                               step});
+  add(bias_.spec, "bias", {output.rows}, {0, 1});
 }
 
 void LinearBase::append(const LogicalOutput& output, IndexRange part) {
@@ -136,7 +140,7 @@ RowParallelLinear::RowParallelLinear(const std::string& source, int64_t outputs,
                   padding.local(columns.size()),
                   slices,
                   {{{source, "weight"}, {outputs, inputs}, {0, outputs}, columns, 0, {}, padding}}};
-  bias_.spec = {WeightRole::vector, outputs, 1, 1, {{{source, "bias"}, {outputs}, {0, outputs}, {0, 1}, 0}}};
+  bias_.spec = vector_spec({source, "bias"}, outputs, {0, outputs});
 }
 
 // The ranks hold parts of the inputs, but an order of inputs and the largest input of a token are of all parts.
@@ -151,7 +155,8 @@ TensorView RowParallelLinear::forward_partial(ConstTensorView x, ForwardContext&
 
 void RowParallelLinear::forward_partial(ConstTensorView x, TensorView sum, ForwardContext& context) const {
   const Workspace::Scope scope(context.workspace);
-  context.ops.matmul(ordered(x, context), weight_.matrix, {}, sum, row_maxima(x, context));
+  context.ops.matmul(ordered(x, context), weight_.matrix, {}, sum,
+                     row_maxima(x, weight_.matrix, parts_, *context.groups.tensor, context));
 }
 
 ConstTensorView RowParallelLinear::ordered(ConstTensorView x, ForwardContext& context) const {
@@ -163,16 +168,6 @@ ConstTensorView RowParallelLinear::ordered(ConstTensorView x, ForwardContext& co
   group.all_gather(x, all);
   context.ops.gather_columns(all, weight_.matrix.order, sorted);
   return sorted;
-}
-
-ConstTensorView RowParallelLinear::row_maxima(ConstTensorView x, ForwardContext& context) const {
-  Communicator& group = *context.groups.tensor;
-  if (weight_.matrix.activation != ActivationRule::per_token || parts_ == 1) return {};
-  const TensorView own = context.workspace.take(DType::fp32, {x.shape[0]}),
-                   all = context.workspace.take(DType::fp32, {group.size(), x.shape[0]});
-  context.ops.row_abs_maxima(x, own);
-  group.all_gather(own, all);
-  return all;
 }
 
 TensorView RowParallelLinear::forward(ConstTensorView x, ForwardContext& context) const {

@@ -55,6 +55,11 @@ ConstTensorView in_order(ConstTensorView x, const Weight& weight, ForwardContext
 // x, widened where it is not fp32.
 ConstTensorView in_fp32(ConstTensorView x, ForwardContext& context);
 
+// The largest |x| of each row in each of `parts` parts of its columns, which the ranks of the group hold: fp32 [parts, rows]. Empty where
+// the weight does not round whole rows, or there is one part.
+ConstTensorView row_maxima(ConstTensorView x, const Weight& weight, int parts, Communicator& group,
+                           ForwardContext& context);
+
 // The base of the layers whose ranks hold whole rows of W. The derived classes decide which rows.
 class LinearBase {
  public:
@@ -134,7 +139,6 @@ class RowParallelLinear {
 
  private:
   ConstTensorView ordered(ConstTensorView x, ForwardContext& context) const;
-  ConstTensorView row_maxima(ConstTensorView x, ForwardContext& context) const;
 
   int64_t outputs_;
   int parts_;

@@ -13,25 +13,22 @@ namespace maniple {
 
 class RmsNorm {
  public:
-  RmsNorm(const std::string& source, int64_t width, float epsilon) : epsilon_(epsilon) {
-    weight_.spec = {WeightRole::vector, width, 1, 1, {{{source, "weight"}, {width}, {0, width}, {0, 1}, 0}}};
-  }
+  RmsNorm(const std::string& source, int64_t width, double epsilon)
+      : epsilon_(static_cast<float>(epsilon)), weight_{vector_spec({source}, width, {0, width})} {}
   // Of these heads of the source, as HeadLanes has them; rows: of the source.
   static RmsNorm of_heads(const std::string& source, int64_t rows, const HeadLanes& lanes,
-                          std::span<const int64_t> heads, float epsilon) {
+                          std::span<const int64_t> heads, double epsilon) {
     RmsNorm norm(source, std::ssize(heads) * lanes.padded(), epsilon);
     norm.weight_.spec.pieces.clear();
     for (size_t i = 0; i < heads.size(); ++i)
       lanes.for_each_run([&](IndexRange stored, int64_t local, int64_t step) {
         const int64_t first = heads[i] * lanes.size;
-        norm.weight_.spec.pieces.push_back({{source, "weight"},
-                                            {rows},
-                                            {first + stored.begin, first + stored.end},
-                                            {0, 1},
-                                            static_cast<int64_t>(i) * lanes.padded() + local,
-                                            {},
-                                            {},
-                                            step});
+        norm.weight_.spec.pieces.push_back({.source = {source},
+                                            .source_shape = {rows},
+                                            .rows = {first + stored.begin, first + stored.end},
+                                            .columns = {0, 1},
+                                            .local_row = static_cast<int64_t>(i) * lanes.padded() + local,
+                                            .row_step = step});
       });
     return norm;
   }

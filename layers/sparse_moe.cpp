@@ -12,12 +12,6 @@ namespace {
 
 constexpr int64_t panel = 32;  // gate and up begin at whole panels of the kernels
 
-WeightSpec vector_spec(const WeightSource& source, int64_t size) {
-  return {.role = WeightRole::vector,
-          .rows = size,
-          .pieces = {{.source = source, .source_shape = {size}, .rows = {0, size}, .columns = {0, 1}}}};
-}
-
 // Appends `rows` rows to a vector, for pieces whose rows count from there.
 void add_pieces(WeightSpec& vector, int64_t rows, std::vector<WeightPiece> pieces) {
   vector.role = WeightRole::vector;
@@ -38,11 +32,22 @@ class StoredExperts {
         experts_(experts),
         hidden_(hidden) {}
 
-  WeightPiece gate(int64_t e, IndexRange inner, int64_t local_row) const {
-    return half_of(e, 0, inner, local_row);
-  }
-  WeightPiece up(int64_t e, IndexRange inner, int64_t local_row) const {
-    return half_of(e, 1, inner, local_row);
+  // Gate, and from local row `half` on up.
+  std::vector<WeightPiece> gate_up(int64_t e, IndexRange inner, int64_t half) const {
+    const int64_t width = experts_.width;
+    const ExpertNames& names = experts_.names;
+    if (names.interleaved)
+      return taking_turns(stacked(gate_up_name, e, {2 * width, of_both(inner)}, {hidden_, {0, hidden_}}),
+                          half);
+    const auto piece = [&](std::string_view matrix, int64_t index) -> WeightPiece {
+      return {.source = {name_of(e, matrix)},
+              .source_shape = {width, hidden_},
+              .rows = inner,
+              .columns = {0, hidden_},
+              .local_row = index * half,
+              .fused = {{gate_up_name, ""}, {experts_.count, 2 * width, hidden_}, (2 * e + index) * width}};
+    };
+    return {piece(names.gate, 0), piece(names.up, 1)};
   }
   WeightPiece down(int64_t e, IndexRange inner) const {
     const int64_t width = experts_.width;
@@ -54,11 +59,7 @@ class StoredExperts {
             .fused = {{down_name, ""}, {experts_.count, hidden_, width}, e * hidden_}};
   }
   std::vector<WeightPiece> gate_up_biases(int64_t e, IndexRange inner, int64_t half) const {
-    std::vector<WeightPiece> halves;
-    for (const int64_t index : {0, 1})
-      halves.push_back(
-          taking_turns(bias(gate_up_name, e, 2 * experts_.width, of_both(inner)), index, index * half));
-    return halves;
+    return taking_turns(bias(gate_up_name, e, 2 * experts_.width, of_both(inner)), half);
   }
   WeightPiece down_bias(int64_t e) const { return bias(down_name, e, hidden_, {0, hidden_}); }
 
@@ -75,19 +76,6 @@ class StoredExperts {
   }
   static IndexRange of_both(IndexRange inner) { return {2 * inner.begin, 2 * inner.end}; }
 
-  // index: 0 gate, 1 up.
-  WeightPiece half_of(int64_t e, int64_t index, IndexRange inner, int64_t local_row) const {
-    const int64_t width = experts_.width;
-    if (experts_.names.interleaved)
-      return taking_turns(stacked(gate_up_name, e, {2 * width, of_both(inner)}, {hidden_, {0, hidden_}}),
-                          index, local_row);
-    return {.source = {name_of(e, index == 0 ? experts_.names.gate : experts_.names.up)},
-            .source_shape = {width, hidden_},
-            .rows = inner,
-            .columns = {0, hidden_},
-            .local_row = local_row,
-            .fused = {{gate_up_name, ""}, {experts_.count, 2 * width, hidden_}, (2 * e + index) * width}};
-  }
   // Of the matrix of expert e in a tensor [experts, outputs, inputs], or [experts, inputs, outputs].
   WeightPiece stacked(const std::string& tensor, int64_t e, const Side& outputs, const Side& inputs) const {
     const auto& [down, across] = experts_.transposed ? std::tie(inputs, outputs) : std::tie(outputs, inputs);
@@ -105,11 +93,12 @@ class StoredExperts {
             .columns = part,
             .transposed = true};
   }
-  static WeightPiece taking_turns(WeightPiece both, int64_t index, int64_t local_row) {
-    both.row_step = 2;
-    both.row_offset = index;
-    both.local_row = local_row;
-    return both;
+  static std::vector<WeightPiece> taking_turns(WeightPiece gate, int64_t half) {
+    gate.row_step = 2;
+    WeightPiece up = gate;
+    up.row_offset = 1;
+    up.local_row = half;
+    return {gate, up};
   }
 
   const std::string block_;
@@ -134,38 +123,30 @@ SparseMoe::SparseMoe(const std::string& layer, const ModelConfig& config, const 
   const ExpertNames& names = config.experts.names;
   const std::string block = fmt::format("{}.{}", layer, names.block), fused = layer + ".mlp",
                     router = fmt::format("{}.{}", block, names.router);
-  gate_.spec = {.rows = all,
-                .columns = hidden,
-                .pieces = {{.source = {router},
-                            .source_shape = {all, hidden},
-                            .rows = {0, all},
-                            .columns = {0, hidden},
-                            .fused = {{fused + ".gate"}, {all, hidden}, 0}}},
-                .fp32 = true};
+  gate_.spec = matrix_spec({router}, {all, hidden}, {0, all});
+  gate_.spec.pieces[0].fused = {{fused + ".gate"}, {all, hidden}, 0};
+  gate_.spec.fp32 = true;
   if (!names.correction_bias.empty()) {
-    correction_bias_.spec = vector_spec({fmt::format("{}.{}", block, names.correction_bias), ""}, all);
+    correction_bias_.spec =
+        vector_spec({fmt::format("{}.{}", block, names.correction_bias), ""}, all, {0, all});
     correction_bias_.spec.pieces[0].fused = {{fused + ".e_score_correction_bias", ""}, {all}, 0};
   }
-  if (names.biased) logit_bias_.spec = vector_spec({router, "bias"}, all);
+  if (names.biased) logit_bias_.spec = vector_spec({router, "bias"}, all, {0, all});
 
   const int64_t half = (width_ + panel - 1) / panel * panel;
   const StoredExperts stored(block, fused, config.experts, hidden);
   for (int64_t e = experts_.begin; e < experts_.end; ++e) {
-    gate_up_.push_back({.spec = {.rows = 2 * half,
-                                 .columns = hidden,
-                                 .pieces = {stored.gate(e, part, 0), stored.up(e, part, half)},
-                                 .used = used,
-                                 .grouped = stored.gate_up_name},
-                        .matrix = {},
-                        .vector = {}});
-    down_.push_back({.spec = {.rows = hidden,
-                              .columns = width_,
-                              .slices = slices.local,
-                              .pieces = {stored.down(e, part)},
-                              .used = used,
-                              .grouped = stored.down_name},
-                     .matrix = {},
-                     .vector = {}});
+    gate_up_.push_back({{.rows = 2 * half,
+                         .columns = hidden,
+                         .pieces = stored.gate_up(e, part, half),
+                         .used = used,
+                         .grouped = stored.gate_up_name}});
+    down_.push_back({{.rows = hidden,
+                      .columns = width_,
+                      .slices = slices.local,
+                      .pieces = {stored.down(e, part)},
+                      .used = used,
+                      .grouped = stored.down_name}});
     if (!names.biased) continue;
     add_pieces(gate_up_bias_.spec, 2 * half, stored.gate_up_biases(e, part, half));
     add_pieces(down_bias_.spec, hidden, {stored.down_bias(e)});
@@ -208,16 +189,6 @@ Routing SparseMoe::routing_of(int64_t tokens, ForwardContext& context) const {
       .past_lengths = context.past_lengths.shape == Shape{tokens} ? context.past_lengths : ConstTensorView{}};
 }
 
-// The ranks of an expert hold parts of its inner rows, but their largest is that of all parts.
-ConstTensorView SparseMoe::row_maxima(ConstTensorView inner, ForwardContext& context) const {
-  if (down_[0].matrix.activation != ActivationRule::per_token || parts_.size == 1) return {};
-  const TensorView own = context.workspace.take(DType::fp32, {inner.shape[0]}),
-                   all = context.workspace.take(DType::fp32, {parts_.size, inner.shape[0]});
-  context.ops.row_abs_maxima(inner, own);
-  context.groups.expert_parts().all_gather(own, all);
-  return all;
-}
-
 ConstTensorView SparseMoe::by_expert(const Parameter& bias) const {
   if (!bias.vector) return {};
   const int64_t experts = experts_.size();
@@ -241,8 +212,10 @@ void SparseMoe::forward_partial(ConstTensorView x, TensorView sum, ForwardContex
   const TensorView inner = context.workspace.take(context.activation, {rows, width_});
   const TensorView outputs = context.workspace.take(DType::fp32, {rows, x.shape[1]});
   ops.grouped_matmul_gate_mul(activation_, x, routing, gate_up_weights_, by_expert(gate_up_bias_), inner);
-  ops.grouped_matmul(inner, routing, down_weights_, outputs, row_maxima(inner, context));
-  if (!adds_over_tensor()) context.groups.expert_parts().all_reduce(outputs);
+  Communicator& parts = context.groups.expert_parts();
+  ops.grouped_matmul(inner, routing, down_weights_, outputs,
+                     row_maxima(inner, down_[0].matrix, parts_.size, parts, context));
+  if (!adds_over_tensor()) parts.all_reduce(outputs);
   const int64_t slices = keeps_order_ ? expert_slices(all_experts_) * experts_.size() / all_experts_ : 1;
   // What parts add up after they are weighed has a bias once.
   const bool adds_bias = parts_.rank == 0 || !adds_over_tensor();

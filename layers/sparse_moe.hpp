@@ -35,7 +35,6 @@ class SparseMoe {
   Routing routing_of(int64_t tokens, ForwardContext& context) const;
   // Returns a bound of the routing's rows.
   int64_t route(ConstTensorView x, Routing& routing, ForwardContext& context) const;
-  ConstTensorView row_maxima(ConstTensorView inner, ForwardContext& context) const;
   // A bias of all experts of this rank as [experts, rows], or empty.
   ConstTensorView by_expert(const Parameter& bias) const;
 

@@ -6,11 +6,9 @@ namespace {
 
 WeightSpec vocabulary_spec(const std::string& source, int64_t vocabulary_size, int64_t width,
                            const VocabularyShard& shard) {
-  return {WeightRole::matrix,
-          shard.padded.size(),
-          width,
-          1,
-          {{{source, "weight"}, {vocabulary_size, width}, shard.valid, {0, width}, 0}}};
+  WeightSpec spec = matrix_spec({source}, {vocabulary_size, width}, shard.valid);
+  spec.rows = shard.padded.size();
+  return spec;
 }
 
 }  // namespace

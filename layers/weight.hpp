@@ -74,11 +74,24 @@ struct WeightSpec {
   }
 };
 
+// `part` of the rows of a matrix `shape` of the checkpoint.
+inline WeightSpec matrix_spec(const WeightSource& source, const Shape& shape, const IndexRange& part) {
+  return {.rows = part.size(),
+          .columns = shape[1],
+          .pieces = {{.source = source, .source_shape = shape, .rows = part, .columns = {0, shape[1]}}}};
+}
+// `part` of a vector of `size` elements.
+inline WeightSpec vector_spec(const WeightSource& source, int64_t size, const IndexRange& part) {
+  return {.role = WeightRole::vector,
+          .rows = part.size(),
+          .pieces = {{.source = source, .source_shape = {size}, .rows = part, .columns = {0, 1}}}};
+}
+
 // A weight of one layer on this rank: its spec, and its storage once it is loaded.
 struct Parameter {
   WeightSpec spec;
-  Weight matrix;  // role matrix
-  Tensor vector;  // role vector: fp32 [rows]
+  Weight matrix = {};  // role matrix
+  Tensor vector = {};  // role vector: fp32 [rows]
 };
 
 // Their matrices, as long as none of them moves.

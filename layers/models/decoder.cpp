@@ -18,15 +18,12 @@ std::variant<Attention, LatentAttention> attention_of(const std::string& source,
 }  // namespace
 
 Decoder::Layer::Layer(int64_t index, const ModelConfig& config, const RankPlan& plan)
-    : input_norm(name_of_layer(index) + ".input_layernorm", config.hidden_size,
-                 static_cast<float>(config.rms_norm_eps)),
-      attention(attention_of(name_of_layer(index) + ".self_attn", config.layers[static_cast<size_t>(index)],
-                             config, plan.tensor())),
+    : kind(config.layers[static_cast<size_t>(index)]),
+      input_norm(name_of_layer(index) + ".input_layernorm", config.hidden_size, config.rms_norm_eps),
+      attention(attention_of(name_of_layer(index) + ".self_attn", kind, config, plan.tensor())),
       post_attention_norm(name_of_layer(index) + ".post_attention_layernorm", config.hidden_size,
-                          static_cast<float>(config.rms_norm_eps)),
-      feed_forward(name_of_layer(index), config.layers[static_cast<size_t>(index)], config, plan),
-      rotary(config.layers[static_cast<size_t>(index)].rotary),
-      has_window(config.layers[static_cast<size_t>(index)].window > 0) {}
+                          config.rms_norm_eps),
+      feed_forward(name_of_layer(index), kind, config, plan) {}
 
 Decoder::Decoder(const ModelConfig& config, const RankPlan& plan)
     : config_(config),
@@ -36,7 +33,7 @@ Decoder::Decoder(const ModelConfig& config, const RankPlan& plan)
   if (plan.is_first_stage()) embedding_.emplace(table, config.vocab_size, config.hidden_size, plan.tensor());
   for (int64_t layer = own_.begin; layer < own_.end; ++layer) layers_.emplace_back(layer, config, plan);
   if (!plan.is_last_stage()) return;
-  final_norm_.emplace("model.norm", config.hidden_size, static_cast<float>(config.rms_norm_eps));
+  final_norm_.emplace("model.norm", config.hidden_size, config.rms_norm_eps);
   if (config.tie_word_embeddings && embedding_)
     lm_head_.emplace(*embedding_);
   else
@@ -60,8 +57,7 @@ Parameters Decoder::parameters() {
 
 std::vector<int64_t> Decoder::windows() const {
   std::vector<int64_t> windows;
-  for (int64_t layer = own_.begin; layer < own_.end; ++layer)
-    windows.push_back(config_.layers[static_cast<size_t>(layer)].window);
+  for (const Layer& layer : layers_) windows.push_back(layer.kind.window);
   return windows;
 }
 
@@ -119,8 +115,8 @@ void Decoder::forward_layer(size_t index, const StepBatch& batch, const KvPages&
   const Layer& layer = layers_[index];
   const TensorView attended = std::visit(
       [&](const auto& attention) {
-        return attention.forward(hidden, cos_sin_[layer.rotary].view(), batch.attention_of(layer.has_window),
-                                 pages, context);
+        return attention.forward(hidden, cos_sin_[layer.kind.rotary].view(),
+                                 batch.attention_of(layer.kind.window > 0), pages, context);
       },
       layer.attention);
   layer.post_attention_norm.forward_adding(attended, residual, hidden, context);

@@ -40,12 +40,11 @@ class Decoder final : public Model {
  private:
   struct Layer {
     Layer(int64_t index, const ModelConfig& config, const RankPlan& plan);
+    LayerConfig kind;
     RmsNorm input_norm;
     std::variant<Attention, LatentAttention> attention;
     RmsNorm post_attention_norm;
     FeedForward feed_forward;
-    size_t rotary;
-    bool has_window;
   };
 
   void forward_layer(size_t index, const StepBatch& batch, const KvPages& pages, TensorView residual,
