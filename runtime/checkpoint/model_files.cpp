@@ -89,6 +89,12 @@ std::vector<std::string> ModelFiles::names() const {
   return sorted(std::move(names));
 }
 
+std::vector<std::string> ModelFiles::names(std::string_view ending) const {
+  std::vector<std::string> all = names();
+  std::erase_if(all, [&](const std::string& name) { return !name.ends_with(ending); });
+  return all;
+}
+
 bool ModelFiles::has(std::string_view name) const {
   if (packed_) return packed_->files.contains(name) || packed_->safetensors.contains(name);
   std::error_code ignored;
@@ -98,8 +104,7 @@ bool ModelFiles::has(std::string_view name) const {
 std::vector<fs::path> ModelFiles::weight_files() const {
   if (packed_) return {path_};
   std::vector<fs::path> files;
-  for (const std::string& name : names())
-    if (name.ends_with(".safetensors")) files.push_back(path(name));
+  for (const std::string& name : names(".safetensors")) files.push_back(path(name));
   return files;
 }
 

@@ -26,6 +26,7 @@ class ModelFiles {
   const PackedIndex* packed() const { return packed_.get(); }  // null for a directory
 
   std::vector<std::string> names() const;  // sorted; with the templates of templates_folder
+  std::vector<std::string> names(std::string_view ending) const;
   // True also for a file that cannot be reached: open() then reports why.
   bool has(std::string_view name) const;
   // Refuses what an unfinished download leaves in a file's place: a git-lfs pointer, a web page. Of a safetensors file in a

@@ -26,9 +26,6 @@ StoragePlace place_of(const IndexedTensor& tensor) {
   return {tensor.extents[0].file, tensor.extents[0].offset};
 }
 
-// "a.b" of "a.b.weight"
-std::string_view module_of(std::string_view tensor) { return tensor.substr(0, tensor.rfind('.')); }
-
 // A module whose scales came long after its codes would be held in memory for that long.
 std::map<std::string_view, StoragePlace> places_of_modules(std::span<const WeightNeeds> needs,
                                                            const WeightIndex& index) {

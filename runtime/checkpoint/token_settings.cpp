@@ -93,19 +93,16 @@ void add_further(TokenSettings& settings, const JsonFields& config, std::string_
   }
 }
 
-bool is_special(const TokenSettings& settings, const std::string& content) {
-  const auto is = [&](const TokenSetting& token) { return token.content == content; };
-  return std::ranges::any_of(settings.named, is,
-                             [](const auto& named) -> const TokenSetting& { return named.second; }) ||
-         std::ranges::any_of(settings.further, is);
-}
-
 }  // namespace
 
 const std::string* TokenSettings::find(std::string_view name) const {
   const auto found =
       std::ranges::find(named, name, [](const auto& token) -> std::string_view { return token.first; });
   return found == named.end() ? nullptr : &found->second.content;
+}
+
+bool TokenSettings::names(std::string_view content) const {
+  return std::ranges::any_of(named, [&](const auto& token) { return token.second.content == content; });
 }
 
 TokenSettings read_token_settings(const ModelFiles& files) {
@@ -136,7 +133,8 @@ TokenSettings read_token_settings(const ModelFiles& files) {
     const JsonFields tokens(added, files.where(added_name));
     for (const auto& [content, value] : tokens.items()) {
       const int64_t id = tokens.integer(content, 0, INT32_MAX);
-      const bool special = is_special(settings, content);
+      const bool special = settings.names(content) ||
+                           std::ranges::count(settings.further, content, &TokenSetting::content) > 0;
       if (const auto other = settings.added.find(id); other != settings.added.end())
         fail(ExitCode::input, "{}: {} and {} have the same id, {}", files.where(added_name),
              shown(other->second.content), shown(content), id);

@@ -29,6 +29,7 @@ struct TokenSettings {
   std::vector<TokenSetting> further;  // additional_special_tokens, extra_special_tokens
 
   const std::string* find(std::string_view name) const;  // the content of a named token
+  bool names(std::string_view content) const;
 };
 
 // Source: PreTrainedTokenizerBase._from_pretrained of transformers 5.2. Fails (input) on a file that is there and malformed.

@@ -85,15 +85,9 @@ WeightIndex read_listed(const ModelFiles& files) {
   return index;
 }
 
-std::vector<std::string> names_ending_in(const ModelFiles& files, std::string_view ending) {
-  std::vector<std::string> names = files.names();
-  std::erase_if(names, [&](const std::string& name) { return !name.ends_with(ending); });
-  return names;
-}
-
 [[noreturn]] void refuse_without_safetensors(const ModelFiles& files) {
   for (const std::string_view ending : {".bin", ".pt", ".pth", ".gguf"})
-    if (const auto names = names_ending_in(files, ending); !names.empty())
+    if (const auto names = files.names(ending); !names.empty())
       throw Error(
           ExitCode::input, fmt::format("{} has no *.safetensors file, only {}", files.where(), names[0]),
           "maniple reads the safetensors format alone",
@@ -102,54 +96,38 @@ std::vector<std::string> names_ending_in(const ModelFiles& files, std::string_vi
 }
 
 // Numbers as they lie in memory: all ranks run one program.
-class Writer {
- public:
-  template <typename T>
-  void value(const T& value) {
-    bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
-  }
-  template <typename Items>
-  void run(const Items& items) {
-    value(items.size());
-    bytes_.append(reinterpret_cast<const char*>(items.data()), items.size() * sizeof *items.data());
-  }
-  std::string finish() { return std::move(bytes_); }
+template <typename T>
+void put(std::string& out, const T& value) {
+  out.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+template <typename Items>
+void put_run(std::string& out, const Items& items) {
+  put(out, items.size());
+  out.append(reinterpret_cast<const char*>(items.data()), items.size() * sizeof *items.data());
+}
 
- private:
-  std::string bytes_;
-};
-
-class Reader {
- public:
-  explicit Reader(std::string_view bytes) : bytes_(bytes) {}
-
-  template <typename T>
-  T value() {
-    T value;
-    copy(&value, sizeof value);
-    return value;
-  }
-  template <typename Items>
-  Items run() {
-    Items items;
-    items.resize(value<size_t>());
-    copy(items.data(), items.size() * sizeof *items.data());
-    return items;
-  }
-
- private:
-  void copy(void* to, size_t size) {
-    require(size <= bytes_.size(), "an index that arrived whole");
-    if (size > 0) std::memcpy(to, bytes_.data(), size);
-    bytes_.remove_prefix(size);
-  }
-
-  std::string_view bytes_;
-};
+void take(std::string_view& in, void* to, size_t size) {
+  require(size <= in.size(), "an index that arrived whole");
+  if (size > 0) std::memcpy(to, in.data(), size);
+  in.remove_prefix(size);
+}
+template <typename T>
+T take(std::string_view& in) {
+  T value;
+  take(in, &value, sizeof value);
+  return value;
+}
+template <typename Items>
+Items take_run(std::string_view& in) {
+  Items items;
+  items.resize(take<size_t>(in));
+  take(in, items.data(), items.size() * sizeof *items.data());
+  return items;
+}
 
 WeightIndex read_all(const ModelFiles& files) {
   std::vector<std::string> names{std::string(single_name)};
-  if (!files.has(single_name)) names = names_ending_in(files, ".safetensors");
+  if (!files.has(single_name)) names = files.names(".safetensors");
   if (names.empty()) refuse_without_safetensors(files);
   WeightIndex index;
   std::map<std::string_view, std::string> first;
@@ -196,40 +174,39 @@ WeightIndex read_index(const ModelFiles& files) {
 }
 
 std::string to_bytes(const WeightIndex& index) {
-  Writer out;
-  out.value(index.files.size());
+  std::string out;
+  put(out, index.files.size());
   for (const auto& [path, print] : index.files) {
-    out.run(path.native());
-    out.value(print);
+    put_run(out, path.native());
+    put(out, print);
   }
-  out.value(index.tensors.size());
+  put(out, index.tensors.size());
   for (const auto& [name, tensor] : index.tensors) {
-    out.run(name);
-    out.run(tensor.info.stored_type);
-    out.run(tensor.info.shape);
-    out.value(tensor.info.byte_size);
-    out.run(tensor.extents);
-    out.run(tensor.value);
+    put_run(out, name);
+    put_run(out, tensor.info.stored_type);
+    put_run(out, tensor.info.shape);
+    put(out, tensor.info.byte_size);
+    put_run(out, tensor.extents);
+    put_run(out, tensor.value);
   }
-  return out.finish();
+  return out;
 }
 
-WeightIndex index_from(std::string_view bytes) {
-  Reader in(bytes);
+WeightIndex index_from(std::string_view in) {
   WeightIndex index;
-  for (auto left = in.value<size_t>(); left > 0; --left) {
-    auto path = in.run<std::string>();
-    index.files.push_back({std::move(path), in.value<FileFingerprint>()});
+  for (auto left = take<size_t>(in); left > 0; --left) {
+    auto path = take_run<std::string>(in);
+    index.files.push_back({std::move(path), take<FileFingerprint>(in)});
   }
-  for (auto left = in.value<size_t>(); left > 0; --left) {
-    auto name = in.run<std::string>();
+  for (auto left = take<size_t>(in); left > 0; --left) {
+    auto name = take_run<std::string>(in);
     IndexedTensor& tensor =
         index.tensors.emplace_hint(index.tensors.end(), std::move(name), IndexedTensor{})->second;
-    tensor.info.stored_type = in.run<std::string>();
-    tensor.info.shape = in.run<std::vector<int64_t>>();
-    tensor.info.byte_size = in.value<uint64_t>();
-    tensor.extents = in.run<std::vector<Extent>>();
-    tensor.value = in.run<std::vector<std::byte>>();
+    tensor.info.stored_type = take_run<std::string>(in);
+    tensor.info.shape = take_run<std::vector<int64_t>>(in);
+    tensor.info.byte_size = take<uint64_t>(in);
+    tensor.extents = take_run<std::vector<Extent>>(in);
+    tensor.value = take_run<std::vector<std::byte>>(in);
     tensor.info.dtype = dtype_of(tensor.info.stored_type);
   }
   return index;

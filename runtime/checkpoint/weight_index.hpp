@@ -51,6 +51,9 @@ struct WeightIndex {
   std::string left_out = {};  // tensors of other parts than the language model (language_model.hpp)
 };
 
+// "a.b" of "a.b.weight"
+inline std::string_view module_of(std::string_view tensor) { return tensor.substr(0, tensor.rfind('.')); }
+
 // model.safetensors, else the files that model.safetensors.index.json names, else every *.safetensors. Checks
 // all headers; fails with ExitCode::input.
 WeightIndex read_index(const ModelFiles& files);

@@ -19,11 +19,11 @@ namespace maniple {
 struct AddedToken {
   std::string content;
   int32_t id;
-  bool is_single_word;  // only where no word character touches it
-  bool strips_left;     // takes the white space on its left with it
-  bool strips_right;
-  bool is_normalized;  // searched in normalised text, in its normalised form
-  bool is_special;     // left out of decoded text on request
+  bool is_single_word = false;  // only where no word character touches it
+  bool strips_left = false;     // takes the white space on its left with it
+  bool strips_right = false;
+  bool is_normalized = false;  // searched in normalised text, in its normalised form
+  bool is_special = false;     // left out of decoded text on request
 
   bool operator==(const AddedToken&) const = default;
 };

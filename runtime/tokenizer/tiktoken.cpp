@@ -13,7 +13,7 @@
 namespace maniple {
 namespace {
 
-constexpr int64_t special_count = 256;
+constexpr int32_t special_count = 256;
 constexpr size_t longest_token = 1024;  // bytes: every cut of a token is looked up
 
 // The classes are written [...&&[^\p{Han}]] there, which PCRE2 lacks.
@@ -86,37 +86,22 @@ Vocabulary parse_ranks(std::string_view text) {
   return Vocabulary(std::move(tokens));
 }
 
-AddedToken special_token(std::string content, int64_t id, bool is_special) {
-  return {.content = std::move(content),
-          .id = static_cast<int32_t>(id),
-          .is_single_word = false,
-          .strips_left = false,
-          .strips_right = false,
-          .is_normalized = false,
-          .is_special = is_special};
-}
-
 // The 256 ids behind the ranks.
-std::vector<AddedToken> special_tokens(int64_t begin, const TokenSettings& settings) {
-  const auto is_named = [&](const std::string& content) {
-    return std::ranges::any_of(settings.named,
-                               [&](const auto& named) { return named.second.content == content; });
-  };
-  std::map<int64_t, AddedToken> tokens;
-  for (int64_t id = begin; id < begin + special_count; ++id)
-    tokens.emplace(id, special_token(fmt::format("<|reserved_token_{}|>", id), id, true));
+std::vector<AddedToken> special_tokens(int32_t begin, const TokenSettings& settings) {
+  std::vector<AddedToken> tokens;
+  for (int32_t id = begin; id < begin + special_count; ++id)
+    tokens.push_back({.content = fmt::format("<|reserved_token_{}|>", id), .id = id, .is_special = true});
   for (const auto& [id, token] : settings.added) {
-    const auto reserved = tokens.find(id);
-    if (reserved == tokens.end())
+    if (id < begin || id >= begin + special_count)
       fail(ExitCode::input,
            "tokenizer: tokenizer_config.json gives '{}' the id {}, but special tokens have the {} ids from "
            "{} on",
            token.content, id, special_count, begin);
-    reserved->second = special_token(token.content, id, token.special || is_named(token.content));
+    AddedToken& reserved = tokens[static_cast<size_t>(id - begin)];
+    reserved.content = token.content;
+    reserved.is_special = token.special || settings.names(token.content);
   }
-  std::vector<AddedToken> list;
-  for (auto& [id, token] : tokens) list.push_back(std::move(token));
-  return list;
+  return tokens;
 }
 
 }  // namespace

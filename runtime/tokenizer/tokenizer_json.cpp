@@ -319,10 +319,6 @@ AddedToken added(const TokenSetting& token, int32_t id) {
 // Adds what the files beside tokenizer.json name, in transformers' order: tokens with ids, unless the same is there; named ones and
 // further ones, unless their text is.
 void add_settings(std::vector<AddedToken>& tokens, const TokenSettings& settings, AddedIds& ids) {
-  const auto is_named = [&](const std::string& content) {
-    return std::ranges::any_of(settings.named,
-                               [&](const auto& named) { return named.second.content == content; });
-  };
   std::set<std::string> there;
   std::vector<TokenSetting> further;
   for (const AddedToken& token : tokens) there.insert(token.content);
@@ -331,7 +327,7 @@ void add_settings(std::vector<AddedToken>& tokens, const TokenSettings& settings
     const auto same_id = [id = id](const AddedToken& other) { return other.id == id; };
     const auto same = [&](const AddedToken& other) { return other == added(token, other.id); };
     if (settings.yields ? std::ranges::any_of(tokens, same_id) : std::ranges::any_of(tokens, same)) continue;
-    token.special |= is_named(token.content);
+    token.special |= settings.names(token.content);
     further.push_back(token);
   }
   for (const TokenSetting& token : further) there.insert(token.content);

@@ -39,14 +39,14 @@ struct ExpertFields {
   std::string_view width = "moe_intermediate_size";
   int64_t default_width;
   std::string_view normalise = "norm_topk_prob";  // empty: always
-  bool default_normalise;
+  bool default_normalise = true;
   bool may_normalise = true;  // false: programs differ in what they do then
   RouterScoring scoring = RouterScoring::softmax;
   float epsilon = 0;  // beside the sum that normalises
   std::string_view scale = {};
   double default_scale = 1;
-  std::string_view shared =
-      {};  // how many experts' widths the shared one has; or its width, if that is the default
+  // How many experts' widths the shared one has; of a name that ends in _size, its width.
+  std::string_view shared = {};
   int64_t default_shared = 0;
   DenseLayers dense = DenseLayers::between;
   int64_t default_dense = 1;  // of DenseLayers::first

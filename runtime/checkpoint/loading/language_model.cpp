@@ -44,8 +44,8 @@ constexpr TextModel text_models[] = {
 
 bool is_wrapper(const JsonFields& config) {
   const json* names = config.find("architectures");
-  return names && names->is_array() && names->size() == 1 &&
-         std::ranges::any_of(wrappers, [&](const char* wrapper) { return (*names)[0] == wrapper; });
+  return names &&
+         std::ranges::any_of(wrappers, [&](const char* name) { return *names == json::array({name}); });
 }
 
 std::string_view architecture_in(const JsonFields& text_config) {

@@ -57,40 +57,27 @@ constexpr ExpertFields qwen2{.names = ExpertNames::qwen2,
                              .default_normalise = false,
                              .shared = "shared_expert_intermediate_size",
                              .default_shared = 5632};
-constexpr ExpertFields mixtral{.names = ExpertNames::mixtral,
-                               .count = "num_local_experts",
-                               .default_count = 8,
-                               .default_per_token = 2,
-                               .width = "intermediate_size",
-                               .default_width = 14336,
-                               .normalise = "",
-                               .default_normalise = true,
-                               .dense = DenseLayers::none};
-constexpr ExpertFields minimax{.names = ExpertNames::minimax,
-                               .count = "num_local_experts",
-                               .default_count = 256,
-                               .default_per_token = 8,
-                               .width = "intermediate_size",
-                               .default_width = 1536,
-                               .normalise = "",
-                               .default_normalise = true,
-                               .scoring = RouterScoring::sigmoid,
-                               .dense = DenseLayers::none};
-constexpr ExpertFields gpt_oss{.names = ExpertNames::gpt_oss,
-                               .count = "num_local_experts",
-                               .default_count = 128,
-                               .default_per_token = 4,
-                               .width = "intermediate_size",
-                               .default_width = 2880,
-                               .normalise = "",
-                               .default_normalise = true,
-                               .dense = DenseLayers::none};
+// Experts in place of every MLP, as wide as config.json says of MLPs.
+constexpr ExpertFields as_mixtral(const ExpertNames& names, int64_t count, int64_t per_token, int64_t width,
+                                  RouterScoring scoring = RouterScoring::softmax) {
+  return {.names = names,
+          .count = "num_local_experts",
+          .default_count = count,
+          .default_per_token = per_token,
+          .width = "intermediate_size",
+          .default_width = width,
+          .normalise = "",
+          .scoring = scoring,
+          .dense = DenseLayers::none};
+}
+constexpr ExpertFields mixtral = as_mixtral(ExpertNames::mixtral, 8, 2, 14336),
+                       minimax = as_mixtral(ExpertNames::minimax, 256, 8, 1536, RouterScoring::sigmoid),
+                       gpt_oss = as_mixtral(ExpertNames::gpt_oss, 128, 4, 2880);
 constexpr ExpertFields deepseek_v3{.names = ExpertNames::glm,
                                    .count = "n_routed_experts",
                                    .default_count = 256,
                                    .default_per_token = 8,
                                    .default_width = 2048,
-                                   .default_normalise = true,
                                    .scoring = RouterScoring::sigmoid,
                                    .epsilon = 1e-20F,
                                    .scale = "routed_scaling_factor",
@@ -120,7 +107,6 @@ constexpr ExpertFields hunyuan{.names = ExpertNames::hunyuan,
                                .default_per_token = 8,
                                .default_width = 1536,
                                .normalise = "",
-                               .default_normalise = true,
                                .scoring = RouterScoring::sigmoid,
                                .epsilon = 1e-20F,
                                .scale = "router_scaling_factor",
@@ -133,7 +119,6 @@ constexpr ExpertFields deepseek_v2{.names = ExpertNames::deepseek_v2,
                                    .default_count = 64,
                                    .default_per_token = 0,
                                    .default_width = 1407,
-                                   .normalise = "norm_topk_prob",
                                    .default_normalise = false,
                                    .may_normalise = false,
                                    .scale = "routed_scaling_factor",
@@ -227,12 +212,11 @@ bool reads(const Architecture& architecture, std::string_view name) {
 
 const Architecture& architecture_of(const JsonFields& fields) {
   const json* names = fields.find("architectures");
-  if (names && names->is_array() && names->size() == 1)
-    for (const Architecture& candidate : architectures)
-      if ((*names)[0] == candidate.name) return candidate;
   std::string supported;
-  for (const Architecture& candidate : architectures)
+  for (const Architecture& candidate : architectures) {
+    if (names && *names == json::array({candidate.name})) return candidate;
     supported += fmt::format("{}[\"{}\"]", supported.empty() ? "" : ", ", candidate.name);
+  }
   refuse_known_model(fields, supported);
   fields.refuse("architectures", supported);
 }
@@ -299,20 +283,10 @@ bool needs_flag(Windows rule) {
 }
 
 bool has_window(Windows rule, int64_t layer, int64_t max_window_layers) {
-  switch (rule) {
-    case Windows::none:
-      return false;
-    case Windows::every:
-    case Windows::every_if_flagged:
-      return true;
-    case Windows::even:
-      return layer % 2 == 0;
-    case Windows::even_if_flagged:
-      return layer % 2 == 0 && layer < max_window_layers;
-    case Windows::last_if_flagged:
-      return layer >= max_window_layers;
-  }
-  return false;
+  if (rule == Windows::even) return layer % 2 == 0;
+  if (rule == Windows::even_if_flagged) return layer % 2 == 0 && layer < max_window_layers;
+  if (rule == Windows::last_if_flagged) return layer >= max_window_layers;
+  return rule != Windows::none;
 }
 
 // Whether each layer has a window, as layer_types says.

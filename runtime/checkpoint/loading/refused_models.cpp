@@ -64,15 +64,10 @@ void refuse_known_model(const JsonFields& config, std::string_view supported) {
 }
 
 void refuse_mistral_layout(const ModelFiles& files) {
-  const std::vector<std::string> names = files.names();
-  const auto is_theirs = [](const std::string& name) {
-    return name.ends_with(".safetensors") && name.starts_with("consolidated");
-  };
-  const auto is_ours = [&](const std::string& name) {
-    return name.ends_with(".safetensors") && !is_theirs(name);
-  };
+  const std::vector<std::string> weights = files.names(".safetensors");
+  const auto is_theirs = [](const std::string& name) { return name.starts_with("consolidated"); };
   const bool theirs = (files.has("params.json") && !files.has("config.json")) ||
-                      (std::ranges::any_of(names, is_theirs) && std::ranges::none_of(names, is_ours));
+                      (!weights.empty() && std::ranges::all_of(weights, is_theirs));
   if (theirs)
     throw Error(
         ExitCode::input,

@@ -28,8 +28,7 @@ class Awq final : public QuantScheme {
   // AutoAWQ's "gate" is the router: of an expert's name only what comes before its own parts is compared.
   std::optional<std::string> left_out(std::string_view module) const override {
     if (module.find(".experts.") != module.npos) module = module.substr(0, module.rfind('.'));
-    const ModulePattern* entry = find(left_out_, module);
-    return entry ? std::optional(entry->text()) : std::nullopt;
+    return entry_of(left_out_, module);
   }
 
   std::unique_ptr<const StoredWeight> coded(const std::string& module, const Shape& shape,
@@ -37,13 +36,10 @@ class Awq final : public QuantScheme {
     constexpr WordPacking packing{.places = {0, 4, 1, 5, 2, 6, 3, 7}};
     if (shape[0] % packing.per_word() != 0)
       refuse_files("{}: awq packs {} outputs in whole words of {}", module, shape[0], packing.per_word());
-    ModuleQuantization quantization{.format = WeightFormat::int4,
-                                    .group = group_ >= shape[1] ? -1 : group_,
-                                    .zeros = true,
-                                    .scale = DType::fp16};
-    if (const IndexedTensor* scales = stored_part(index, module, "scales");
-        scales && is_floating(scales->info))
-      quantization.scale = *scales->info.dtype;
+    const ModuleQuantization quantization{.format = WeightFormat::int4,
+                                          .group = group_ >= shape[1] ? -1 : group_,
+                                          .zeros = true,
+                                          .scale = DType::fp16};
     const PackedLayout layout{.codes = "qweight",
                               .scales = "scales",
                               .zeros = "qzeros",
@@ -51,8 +47,7 @@ class Awq final : public QuantScheme {
                               .code_packing = packing,
                               .zero_packing = packing,
                               .scale_types = {"F16", "BF16", "F32"}};
-    return std::make_unique<PackedMatrix>(module, shape, layout, std::move(quantization),
-                                          std::vector<ExpectedTensor>{});
+    return std::make_unique<PackedMatrix>(module, shape, index, layout, quantization);
   }
 
   int64_t group_;

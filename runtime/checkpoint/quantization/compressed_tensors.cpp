@@ -114,8 +114,7 @@ class CompressedTensors final : public QuantScheme {
 
  private:
   std::optional<std::string> left_out(std::string_view module) const override {
-    const ModulePattern* entry = find(ignored_, module);
-    return entry ? std::optional(entry->text()) : std::nullopt;
+    return entry_of(ignored_, module);
   }
 
   // A name or a regular expression counts before a class.
@@ -126,7 +125,6 @@ class CompressedTensors final : public QuantScheme {
           if (target.is_class() == by_class && target.matches(module)) return &group;
     return nullptr;
   }
-  static std::string_view module_of(std::string_view tensor) { return tensor.substr(0, tensor.rfind('.')); }
   // Whether packed codes and scales say one number of columns, so that weight_shape has nothing left to say.
   bool shape_follows(const std::string& module, const WeightIndex& index) const {
     const IndexedTensor *codes = stored_part(&index, module, "weight_packed"),
@@ -160,16 +158,14 @@ class CompressedTensors final : public QuantScheme {
       quantization.order = order_of(*groups, shape[1], quantization.group, module + ".weight_g_idx");
       others.push_back({module + ".weight_g_idx", {"I32"}, {{shape[1]}}});
     }
-    if (const IndexedTensor* scales = stored_part(index, module, "weight_scale");
-        scales && is_floating(scales->info))
-      quantization.scale = *scales->info.dtype;
     const PackedLayout layout{.codes = "weight_packed",
                               .scales = "weight_scale",
                               .zeros = group.symmetric ? "" : "weight_zero_point",
                               .code_packing = {.bits = group.bits},
                               .zero_packing = {.bits = group.bits, .along_rows = true},
                               .scale_types = {"BF16", "F16", "F32"}};
-    return std::make_unique<PackedMatrix>(module, shape, layout, std::move(quantization), std::move(others));
+    return std::make_unique<PackedMatrix>(module, shape, index, layout, std::move(quantization),
+                                          std::move(others));
   }
 
   static void check_shape(const std::string& module, const Shape& shape, const IndexedTensor* stored) {

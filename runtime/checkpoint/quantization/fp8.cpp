@@ -46,8 +46,7 @@ class Fp8 final : public QuantScheme {
 
  private:
   std::optional<std::string> left_out(std::string_view module) const override {
-    const ModulePattern* entry = find(left_out_, module);
-    return entry ? std::optional(entry->text()) : std::nullopt;
+    return entry_of(left_out_, module);
   }
 
   std::unique_ptr<const StoredWeight> coded(const std::string& module, const Shape& shape,

@@ -77,19 +77,17 @@ class Gptq final : public QuantScheme {
   }
 
   bool decides(std::string_view tensor, const WeightIndex&) const override {
-    const std::string_view module = tensor.substr(0, tensor.rfind('.'));
     return tensor.ends_with(".g_idx") ||
-           (tensor.ends_with(".qzeros") && settings_of_module(module).symmetric);
+           (tensor.ends_with(".qzeros") && settings_of_module(module_of(tensor)).symmetric);
   }
 
   // Nothing of groups that lie one after the other, and one word of zero points that are all the same.
   std::vector<std::byte> condensed(std::string_view tensor, std::vector<std::byte> value) const override {
-    const std::string_view module = tensor.substr(0, tensor.rfind('.'));
     std::vector<int32_t> words(value.size() / sizeof(int32_t));
     if (words.empty()) return value;
     std::memcpy(words.data(), value.data(), words.size() * sizeof(int32_t));
     const auto inputs = static_cast<int64_t>(words.size());
-    const int64_t group = settings_of_module(module).group;
+    const int64_t group = settings_of_module(module_of(tensor)).group;
     if (tensor.ends_with(".qzeros") && std::ranges::count(words, words[0]) == inputs)
       value.resize(sizeof(int32_t));
     else if (tensor.ends_with(".g_idx") && is_ascending(words, group < 0 ? inputs : group))
@@ -102,7 +100,7 @@ class Gptq final : public QuantScheme {
     std::string stored_as[2];
     for (const auto& [name, tensor] : index.tensors) {
       if (!name.ends_with(".qzeros")) continue;
-      const std::string module = name.substr(0, name.rfind('.'));
+      const std::string_view module = module_of(name);
       const GptqSettings settings = settings_of_module(module);
       const std::optional<int> zero = symmetric_zero(tensor, settings);
       if (zero) stored_as[*zero == middle(settings) ? 1 : 0] = module;
@@ -120,8 +118,7 @@ class Gptq final : public QuantScheme {
   std::string warning(const WeightIndex& index) const override {
     const auto wraps = [&](const auto& entry) {
       const auto& [name, tensor] = entry;
-      return name.ends_with(".qzeros") &&
-             !symmetric_zero(tensor, settings_of_module(name.substr(0, name.rfind('.'))));
+      return name.ends_with(".qzeros") && !symmetric_zero(tensor, settings_of_module(module_of(name)));
     };
     if (!minus_one_ || std::ranges::none_of(index.tensors, wraps)) return "";
     return "zero points are asymmetric and stored minus one (version 1 of GPTQ): one with all bits set means "
@@ -178,18 +175,15 @@ class Gptq final : public QuantScheme {
     const IndexedTensor* groups = stored_part(index, module, "g_idx");
     if (groups) quantization.order = order_of(*groups, shape[1], group, module + ".g_idx");
     if (groups || (index && settings.act_order)) others.push_back({module + ".g_idx", {"I32"}, {{shape[1]}}});
-    PackedLayout layout{.codes = "qweight",
-                        .scales = "scales",
-                        .zeros = "qzeros",
-                        .transposed = true,
-                        .code_packing = {.bits = settings.bits, .along_rows = true},
-                        .zero_packing = {.bits = settings.bits},
-                        .zero_offset = minus_one_ ? 1 : 0,
-                        .scale_types = {"F16", "BF16", "F32"}};
-    if (const IndexedTensor* scales = stored_part(index, module, "scales");
-        scales && is_floating(scales->info))
-      quantization.scale = *scales->info.dtype;
-    return std::make_unique<PackedMatrix>(module, shape, std::move(layout), std::move(quantization),
+    const PackedLayout layout{.codes = "qweight",
+                              .scales = "scales",
+                              .zeros = "qzeros",
+                              .transposed = true,
+                              .code_packing = {.bits = settings.bits, .along_rows = true},
+                              .zero_packing = {.bits = settings.bits},
+                              .zero_offset = minus_one_ ? 1 : 0,
+                              .scale_types = {"F16", "BF16", "F32"}};
+    return std::make_unique<PackedMatrix>(module, shape, index, layout, std::move(quantization),
                                           std::move(others));
   }
 

@@ -51,9 +51,9 @@ bool ModulePattern::fits(std::string_view module) const {
   return regex_->matches(module);
 }
 
-const ModulePattern* find(const ModulePatterns& patterns, std::string_view module) {
+std::optional<std::string> entry_of(const ModulePatterns& patterns, std::string_view module) {
   const auto found = std::ranges::find_if(patterns, [&](const auto& p) { return p.matches(module); });
-  return found == patterns.end() ? nullptr : &*found;
+  return found == patterns.end() ? std::nullopt : std::optional(found->text());
 }
 
 bool is_linear(std::string_view module) { return !module.ends_with("embed_tokens"); }

@@ -38,8 +38,8 @@ class ModulePattern {
 };
 
 using ModulePatterns = std::vector<ModulePattern>;
-// The first that matches, or null.
-const ModulePattern* find(const ModulePatterns& patterns, std::string_view module);
+// The text of the first that matches.
+std::optional<std::string> entry_of(const ModulePatterns& patterns, std::string_view module);
 // Whether a module is of the class Linear.
 bool is_linear(std::string_view module);
 

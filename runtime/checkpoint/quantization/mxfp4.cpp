@@ -86,8 +86,7 @@ class Mxfp4 final : public QuantScheme {
 
  private:
   std::optional<std::string> left_out(std::string_view module) const override {
-    const ModulePattern* entry = find(left_out_, module);
-    return entry ? std::optional(entry->text()) : std::nullopt;
+    return entry_of(left_out_, module);
   }
   bool covers(std::string_view) const override { return false; }
   // All else is in floating point; of another type it is refused by that.

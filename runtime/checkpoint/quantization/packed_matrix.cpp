@@ -19,14 +19,18 @@ void unpack_matrix(const WordPacking& packing, const StoredPart& stored, const B
 
 }  // namespace
 
-PackedMatrix::PackedMatrix(std::string module, const Shape& shape, PackedLayout layout,
-                           ModuleQuantization quantization, std::vector<ExpectedTensor> others)
+PackedMatrix::PackedMatrix(std::string module, const Shape& shape, const WeightIndex* index,
+                           PackedLayout layout, ModuleQuantization quantization,
+                           std::vector<ExpectedTensor> others)
     : module_(std::move(module)),
       outputs_(shape[0]),
       inputs_(shape[1]),
       layout_(std::move(layout)),
       quantization_(std::move(quantization)),
-      others_(std::move(others)) {}
+      others_(std::move(others)) {
+  const IndexedTensor* scales = stored_part(index, module_, layout_.scales);
+  if (scales && is_floating(scales->info)) quantization_.scale = *scales->info.dtype;
+}
 
 std::string PackedMatrix::name(std::string_view part) const { return fmt::format("{}.{}", module_, part); }
 

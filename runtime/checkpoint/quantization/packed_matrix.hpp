@@ -17,9 +17,9 @@ struct PackedLayout {
 
 class PackedMatrix final : public StoredWeight {
  public:
-  // others: further tensors that the module has, which decode does not need.
-  PackedMatrix(std::string module, const Shape& shape, PackedLayout layout, ModuleQuantization quantization,
-               std::vector<ExpectedTensor> others);
+  // others: further tensors that the module has, which decode does not need. quantization: its scale type is read from the index.
+  PackedMatrix(std::string module, const Shape& shape, const WeightIndex* index, PackedLayout layout,
+               ModuleQuantization quantization, std::vector<ExpectedTensor> others = {});
 
   const ModuleQuantization& quantization() const override { return quantization_; }
   std::vector<ExpectedTensor> tensors() const override;
