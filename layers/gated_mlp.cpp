@@ -1,17 +1,12 @@
 #include <layers/gated_mlp.hpp>
 
 namespace maniple {
-namespace {
-
-std::vector<LogicalOutput> gate_and_up(const std::string& source, int64_t width) {
-  return fused_as(source + ".gate_up_proj", {{source + ".gate_proj", width}, {source + ".up_proj", width}});
-}
-
-}  // namespace
 
 GatedMlp::GatedMlp(const std::string& source, int64_t width, const ModelConfig& config, TensorRank tensor)
     : gate_(config.gate),
-      gate_up_(gate_and_up(source, width), config.hidden_size, config.mlp_bias, tensor),
+      gate_up_(
+          fused_as(source + ".gate_up_proj", {{source + ".gate_proj", width}, {source + ".up_proj", width}}),
+          config.hidden_size, config.mlp_bias, tensor),
       down_(source + ".down_proj", config.hidden_size, width, config.mlp_bias, tensor, {},
             config.activation_group) {}
 

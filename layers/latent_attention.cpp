@@ -47,38 +47,33 @@ LatentAttention::Heads::Heads(const LogicalOutput& output, int64_t inputs, bool 
 
 LatentAttention::LatentAttention(const std::string& source, const LayerConfig& layer,
                                  const ModelConfig& config, TensorRank tensor)
-    : value_(config.latent->value),
+    : sizes_(*config.latent),
+      heads_{query_heads_of(config, tensor).size(), 1, sizes_.row_lanes(), plain_lanes(sizes_.rank).padded()},
       scale_(static_cast<float>(latent_score_factor(config.rotaries[layer.rotary]) /
                                 std::sqrt(static_cast<double>(config.head_dim)))),
-      query_({source + (config.latent->query_rank > 0 ? ".q_b_proj" : ".q_proj"),
-              config.num_heads * config.head_dim},
-             config.latent->query_rank > 0 ? config.latent->query_rank : config.hidden_size, false,
-             plain_lanes(config.latent->plain), rotated_lanes(*config.latent),
-             query_heads_of(config, tensor)),
-      row_({source + ".kv_a_proj_with_mqa", config.latent->rank + config.latent->rotary}, config.hidden_size,
-           config.o_bias, plain_lanes(config.latent->rank), rotated_lanes(*config.latent), {0, 1}),
-      row_norm_(RmsNorm::of_heads(source + ".kv_a_layernorm", config.latent->rank,
-                                  plain_lanes(config.latent->rank), std::vector<int64_t>{0},
-                                  config.latent->norm_eps)),
-      rank_(config.latent->rank),
+      query_({source + (sizes_.query_rank > 0 ? ".q_b_proj" : ".q_proj"), config.num_heads * config.head_dim},
+             sizes_.query_rank > 0 ? sizes_.query_rank : config.hidden_size, false, plain_lanes(sizes_.plain),
+             rotated_lanes(sizes_), query_heads_of(config, tensor)),
+      row_({source + ".kv_a_proj_with_mqa", sizes_.rank + sizes_.rotary}, config.hidden_size, config.o_bias,
+           plain_lanes(sizes_.rank), rotated_lanes(sizes_), {0, 1}),
+      row_norm_(RmsNorm::of_heads(source + ".kv_a_layernorm", sizes_.rank, plain_lanes(sizes_.rank),
+                                  std::vector<int64_t>{0}, sizes_.norm_eps)),
       output_(source + ".o_proj", config.hidden_size, config.attention_width(), config.o_bias, tensor, {},
               config.activation_group) {
-  const LatentConfig& sizes = *config.latent;
-  const IndexRange own = query_heads_of(config, tensor);
-  heads_ = {own.size(), 1, sizes.row_lanes(), plain_lanes(sizes.rank).padded()};
-  if (sizes.query_rank > 0) {
-    query_down_.emplace(LogicalOutput{source + ".q_a_proj", sizes.query_rank}, config.hidden_size,
+  if (sizes_.query_rank > 0) {
+    query_down_.emplace(LogicalOutput{source + ".q_a_proj", sizes_.query_rank}, config.hidden_size,
                         config.o_bias);
-    query_norm_.emplace(source + ".q_a_layernorm", sizes.query_rank, sizes.norm_eps);
+    query_norm_.emplace(source + ".q_a_layernorm", sizes_.query_rank, sizes_.norm_eps);
   }
-  const int64_t rows = sizes.plain + sizes.value;
+  const IndexRange own = query_heads_of(config, tensor);
+  const int64_t rows = sizes_.plain + sizes_.value;
   for (int64_t head = own.begin; head < own.end; ++head) {
     const WeightPiece piece{.source = {source + ".kv_b_proj"},
-                            .source_shape = {config.num_heads * rows, sizes.rank},
+                            .source_shape = {config.num_heads * rows, sizes_.rank},
                             .rows = {head * rows, (head + 1) * rows},
-                            .columns = {0, sizes.rank}};
-    keys_.push_back({key_spec(piece, sizes)});
-    values_.push_back({value_spec(piece, sizes)});
+                            .columns = {0, sizes_.rank}};
+    keys_.push_back({key_spec(piece, sizes_)});
+    values_.push_back({value_spec(piece, sizes_)});
   }
   key_weights_ = weights_of(keys_);
   value_weights_ = weights_of(values_);
@@ -97,9 +92,10 @@ TensorView LatentAttention::forward(ConstTensorView x, ConstTensorView cos_sin, 
     return context.workspace.take(context.activation, {x.shape[0], width});
   };
   const TensorView row = row_.forward(x, context);
-  context.ops.latent_store(row, {row_norm_.weight(), row_norm_.epsilon(), rank_}, cos_sin, batch, pages);
+  context.ops.latent_store(row, {row_norm_.weight(), row_norm_.epsilon(), sizes_.rank}, cos_sin, batch,
+                           pages);
   const TensorView heads = queries_of(x, context), queries = take(heads_.query_width()),
-                   attended = take(heads_.out_width()), values = take(heads_.query_heads * value_);
+                   attended = take(heads_.out_width()), values = take(heads_.query_heads * sizes_.value);
   context.ops.matmul_heads(heads, key_weights_, queries);
   context.ops.latent_queries(heads, heads_, cos_sin, batch, queries);
   attend({queries, heads_, batch, pages, attended, scale_}, context);

@@ -35,15 +35,14 @@ class LatentAttention {
   // [tokens, heads x (plain + padded rotary lanes)], not rotated.
   TensorView queries_of(ConstTensorView x, ForwardContext& context) const;
 
+  LatentConfig sizes_;
   HeadLayout heads_;
-  int64_t value_;
   float scale_;
   std::optional<ReplicatedLinear> query_down_;
   std::optional<RmsNorm> query_norm_;
   Heads query_;  // of query_down_, or of x
   Heads row_;
   RmsNorm row_norm_;
-  int64_t rank_;                                            // lanes in its mean
   std::vector<Parameter> keys_, values_;                    // W_k turned around and W_v, by head of this rank
   std::vector<const Weight*> key_weights_, value_weights_;  // of these
   RowParallelLinear output_;

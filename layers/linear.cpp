@@ -40,8 +40,8 @@ ConstTensorView row_maxima(ConstTensorView x, const Weight& weight, int parts, C
   return all;
 }
 
-TensorView LinearBase::forward(ConstTensorView x, ForwardContext& context, DType out_type) const {
-  const TensorView out = context.workspace.take(out_type, {x.shape[0], local_outputs()});
+TensorView LinearBase::forward(ConstTensorView x, ForwardContext& context) const {
+  const TensorView out = context.workspace.take(context.activation, {x.shape[0], weight_.spec.rows});
   const Workspace::Scope scope(context.workspace);
   context.ops.matmul(in_order(x, weight_.matrix, context), weight_.matrix, bias_.vector, out);
   return out;
@@ -49,11 +49,11 @@ TensorView LinearBase::forward(ConstTensorView x, ForwardContext& context, DType
 
 TensorView LinearBase::forward_gated(GateActivation activation, ConstTensorView x,
                                      ForwardContext& context) const {
-  const TensorView out = context.workspace.take(context.activation, {x.shape[0], local_outputs() / 2});
+  const TensorView out = context.workspace.take(context.activation, {x.shape[0], weight_.spec.rows / 2});
   const Workspace::Scope scope(context.workspace);
   x = in_order(x, weight_.matrix, context);
   if (context.ops.matmul_gate_mul(activation, x, weight_.matrix, bias_.vector, out)) return out;
-  const TensorView gate_up = context.workspace.take(context.activation, {x.shape[0], local_outputs()});
+  const TensorView gate_up = context.workspace.take(context.activation, {x.shape[0], weight_.spec.rows});
   context.ops.matmul(x, weight_.matrix, bias_.vector, gate_up);
   context.ops.gate_mul(activation, gate_up, out);
   return out;

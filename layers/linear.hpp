@@ -63,14 +63,10 @@ ConstTensorView row_maxima(ConstTensorView x, const Weight& weight, int parts, C
 // The base of the layers whose ranks hold whole rows of W. The derived classes decide which rows.
 class LinearBase {
  public:
-  // x [tokens, inputs] -> [tokens, local outputs], in the activation type (or fp32 if asked).
-  TensorView forward(ConstTensorView x, ForwardContext& context) const {
-    return forward(x, context, context.activation);
-  }
-  TensorView forward(ConstTensorView x, ForwardContext& context, DType out) const;
+  // x [tokens, inputs] -> [tokens, local outputs], in the activation type.
+  TensorView forward(ConstTensorView x, ForwardContext& context) const;
   // The first half of the local outputs gates the second: x -> activation(first) * second, [tokens, half].
   TensorView forward_gated(GateActivation activation, ConstTensorView x, ForwardContext& context) const;
-  int64_t local_outputs() const { return weight_.spec.rows; }
   void append_parameters(Parameters& parameters);
 
  protected:

@@ -69,6 +69,12 @@ struct WeightSpec {
   double used = 1;           // the share of all tokens that a matrix is multiplied with
   std::string grouped = {};  // the product that it shares with those of other experts: all are stored alike
 
+  // Of the checkpoint; those that pad it count nothing.
+  uint64_t elements() const {
+    uint64_t count = 0;
+    for (const WeightPiece& piece : pieces) count += static_cast<uint64_t>(piece.elements());
+    return count;
+  }
   DType type(DType weight_type) const {
     return fp32 || role == WeightRole::vector ? DType::fp32 : weight_type;
   }

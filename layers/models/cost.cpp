@@ -6,12 +6,6 @@
 namespace maniple {
 namespace {
 
-uint64_t parameters_of(const WeightSpec& spec) {
-  uint64_t count = 0;
-  for (const WeightPiece& piece : spec.pieces) count += static_cast<uint64_t>(piece.elements());
-  return count;
-}
-
 // Of some positions of all tokens, those that a layer sees, on average.
 double seen(const ModelCost& cost, uint64_t positions, uint64_t tokens) {
   double sum = 0;
@@ -27,7 +21,7 @@ double seen(const ModelCost& cost, uint64_t positions, uint64_t tokens) {
 ModelCost dense_cost(Model& model, DType type, DType cache) {
   ModelCost cost;
   for (const Parameter* parameter : model.parameters()) {
-    const uint64_t count = parameters_of(parameter->spec);
+    const uint64_t count = parameter->spec.elements();
     const double share = parameter->spec.used;
     if (parameter != model.embedding() || parameter == model.head())
       cost.weight_bytes += count * size_of(parameter->spec.type(type));

@@ -1,9 +1,14 @@
-// A rectangle of a matrix.
+// Rectangles of matrices.
 #pragma once
 
 #include <kernels/tensor/shape.hpp>
 
 namespace maniple {
+
+// The words (blocks, groups) of `per_word` elements that hold some.
+inline IndexRange covering(IndexRange elements, int64_t per_word) {
+  return {elements.begin / per_word, (elements.end + per_word - 1) / per_word};
+}
 
 struct Box {
   IndexRange rows, columns;

@@ -5,6 +5,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <set>
 
 namespace maniple {
 
@@ -43,11 +44,6 @@ fs::path in_hub_cache(fs::path path) {
       "each is another version of it", fmt::format("give one of them: {}", fmt::join(snapshots, " or ")));
 }
 
-std::vector<std::string> sorted(std::vector<std::string> names) {
-  std::ranges::sort(names);
-  return names;
-}
-
 }  // namespace
 
 ModelFiles::ModelFiles(fs::path path) : path_(in_hub_cache(std::move(path))) {
@@ -68,25 +64,25 @@ std::string ModelFiles::name() const {
 }
 
 std::vector<std::string> ModelFiles::names() const {
-  std::vector<std::string> names;
+  std::set<std::string> names;
   std::error_code error;
   if (packed_) {
-    for (const auto& [name, bytes] : packed_->files) names.push_back(name);
-    for (const auto& [name, tensors] : packed_->safetensors) names.push_back(name);
-    return sorted(std::move(names));
+    for (const auto& [name, bytes] : packed_->files) names.insert(name);
+    for (const auto& [name, tensors] : packed_->safetensors) names.insert(name);
+    return {names.begin(), names.end()};
   }
   for (fs::directory_iterator entry(path_, error), end; !error && entry != end; entry.increment(error))
-    names.push_back(entry->path().filename().string());
+    names.insert(entry->path().filename().string());
   if (error) fail(ExitCode::input, "cannot list {}: {}", where(), error.message());
   const std::string folder(templates_folder.substr(0, templates_folder.size() - 1));
-  if (!fs::is_directory(path_ / folder, error)) return sorted(std::move(names));
-  std::erase(names, folder);
+  if (!fs::is_directory(path_ / folder, error)) return {names.begin(), names.end()};
+  names.erase(folder);
   for (fs::directory_iterator entry(path_ / folder, error), end; !error && entry != end;
        entry.increment(error))
     if (entry->path().extension() == ".jinja")
-      names.push_back(std::string(templates_folder) + entry->path().filename().string());
+      names.insert(std::string(templates_folder) + entry->path().filename().string());
   if (error) fail(ExitCode::input, "cannot list {}: {}", where(folder), error.message());
-  return sorted(std::move(names));
+  return {names.begin(), names.end()};
 }
 
 std::vector<std::string> ModelFiles::names(std::string_view ending) const {

@@ -40,6 +40,14 @@ static_assert(sizeof(UserBlock) == 56);
               "give the model's directory, or maniple convert DIR " + file.path().string());
 }
 
+[[noreturn]] void refuse_rewritten(const std::string& packed) {
+  throw Error(ExitCode::input,
+              fmt::format("{} was rewritten by another program: its index does not hold", packed),
+              "maniple finds the weights by an index of its own, which other programs do not know (or the "
+              "file is damaged)",
+              "run maniple convert again");
+}
+
 // What a file is that has no user block of ours.
 std::string kind_of(const InputFile& file) {
   if (file.size() == 0) return "it is empty";
@@ -174,14 +182,6 @@ void refuse_checksum(const std::string& packed, const std::string& part) {
       ExitCode::input, fmt::format("{}: {}: the checksum differs", packed, part),
       "its bytes are not those that were written: the text of a model with other weights would be wrong",
       fmt::format("run maniple convert again, or maniple convert --check {} to see all", packed));
-}
-
-void refuse_rewritten(const std::string& packed) {
-  throw Error(ExitCode::input,
-              fmt::format("{} was rewritten by another program: its index does not hold", packed),
-              "maniple finds the weights by an index of its own, which other programs do not know (or the "
-              "file is damaged)",
-              "run maniple convert again");
 }
 
 PackedIndex packed_index_from(std::string_view text, std::string_view where, uint64_t file_size) {

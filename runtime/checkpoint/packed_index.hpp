@@ -62,6 +62,5 @@ std::string user_block_of(uint64_t file_size, const PackedBytes& json);
 
 // "m.h5: config.json: the checksum differs", and what to type.
 [[noreturn]] void refuse_checksum(const std::string& packed, const std::string& part);
-[[noreturn]] void refuse_rewritten(const std::string& packed);
 
 }  // namespace maniple

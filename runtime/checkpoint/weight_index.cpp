@@ -18,17 +18,15 @@ namespace {
 constexpr std::string_view index_name = "model.safetensors.index.json", single_name = "model.safetensors";
 constexpr uint64_t max_index_bytes = 100'000'000;
 
-using Tensors = std::map<std::string, IndexedTensor, std::less<>>;
-
 // Adds a file to the index, a packed model once, and returns the tensors of the safetensors file `name`.
-Tensors open_file(WeightIndex& index, const ModelFiles& files, std::string_view name) {
+IndexedTensors open_file(WeightIndex& index, const ModelFiles& files, std::string_view name) {
   if (files.packed()) {
     const InputFile packed(files.where());
     if (index.files.empty()) index.files.push_back({packed.path(), fingerprint_of(packed)});
     return packed_tensors(files, name, packed.size());
   }
   const InputFile file = files.open(name);
-  Tensors tensors;
+  IndexedTensors tensors;
   for (auto& [tensor, stored] : read_safetensors_header(file)) {
     std::vector<Extent> extents =
         whole_extent(stored.info, static_cast<uint32_t>(index.files.size()), stored.offset);
@@ -36,16 +34,6 @@ Tensors open_file(WeightIndex& index, const ModelFiles& files, std::string_view 
   }
   index.files.push_back({file.path(), fingerprint_of(file)});
   return tensors;
-}
-
-// first: for each tensor, the file that holds it.
-void add_tensor(WeightIndex& index, const Tensors::value_type& tensor,
-                std::map<std::string_view, std::string>& first, const std::string& where) {
-  const auto [entry, added] = index.tensors.insert(tensor);
-  if (!added)
-    fail(ExitCode::input, "tensor {} is in both {} and {}, and there is no {} to choose", shown(tensor.first),
-         first.at(entry->first), where, index_name);
-  first.emplace(entry->first, where);
 }
 
 // Returns the name of a file in the model's directory: an index must not lead elsewhere.
@@ -73,7 +61,7 @@ WeightIndex read_listed(const ModelFiles& files) {
     if (!files.has(shard))
       fail(ExitCode::input, "{} names {}, which is not there; is the download complete?", where,
            shown(shard));
-    const Tensors stored = open_file(index, files, shard);
+    const IndexedTensors stored = open_file(index, files, shard);
     for (const std::string& tensor : tensors) {
       const auto found = stored.find(tensor);
       if (found == stored.end())
@@ -130,17 +118,21 @@ WeightIndex read_all(const ModelFiles& files) {
   if (!files.has(single_name)) names = files.names(".safetensors");
   if (names.empty()) refuse_without_safetensors(files);
   WeightIndex index;
-  std::map<std::string_view, std::string> first;
+  std::map<std::string, std::string> places;  // of each tensor, the file that holds it
   for (const std::string& file : names)
-    for (const auto& tensor : open_file(index, files, file))
-      add_tensor(index, tensor, first, files.where(file));
+    for (const auto& tensor : open_file(index, files, file)) {
+      const auto [place, is_new] = places.emplace(tensor.first, files.where(file));
+      if (!is_new)
+        fail(ExitCode::input, "tensor {} is in both {} and {}, and there is no {} to choose",
+             shown(tensor.first), place->second, files.where(file), index_name);
+      index.tensors.insert(tensor);
+    }
   return index;
 }
 
 }  // namespace
 
-std::map<std::string, IndexedTensor, std::less<>> packed_tensors(const ModelFiles& files,
-                                                                 std::string_view name, uint64_t file_size) {
+IndexedTensors packed_tensors(const ModelFiles& files, std::string_view name, uint64_t file_size) {
   const auto packed = files.packed()->safetensors.find(name);
   if (packed == files.packed()->safetensors.end())
     fail(ExitCode::input, "{} holds no tensors of {}", files.where(), name);
@@ -149,7 +141,7 @@ std::map<std::string, IndexedTensor, std::less<>> packed_tensors(const ModelFile
   file.read(0, std::as_writable_bytes(std::span(header)));
   if (XXH64(header.data(), header.size(), 0) != packed->second.header.hash)
     refuse_checksum(files.where(), "header of " + std::string(name));
-  Tensors tensors;
+  IndexedTensors tensors;
   for (auto& [tensor, stored] : read_safetensors_header(file, files.size(name))) {
     const std::string where = fmt::format("{}: tensor {}", files.where(), shown(tensor));
     const auto found = packed->second.tensors.find(tensor);

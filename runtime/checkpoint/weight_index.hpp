@@ -43,9 +43,11 @@ struct IndexedTensor {
       {};  // of a tensor that was read with the index (known_tensors.hpp), row by row
 };
 
+using IndexedTensors = std::map<std::string, IndexedTensor, std::less<>>;  // by name
+
 struct WeightIndex {
   std::vector<IndexedFile> files;
-  std::map<std::string, IndexedTensor, std::less<>> tensors;
+  IndexedTensors tensors;
   // Known to the rank that read it:
   std::string warning = {};   // where the files contradict each other
   std::string left_out = {};  // tensors of other parts than the language model (language_model.hpp)
@@ -59,8 +61,7 @@ inline std::string_view module_of(std::string_view tensor) { return tensor.subst
 WeightIndex read_index(const ModelFiles& files);
 
 // The tensors of one safetensors file of a packed model of file_size bytes; their file is 0. Checked like a header.
-std::map<std::string, IndexedTensor, std::less<>> packed_tensors(const ModelFiles& files,
-                                                                 std::string_view name, uint64_t file_size);
+IndexedTensors packed_tensors(const ModelFiles& files, std::string_view name, uint64_t file_size);
 
 // For the broadcast to the other ranks.
 std::string to_bytes(const WeightIndex& index);

@@ -5,10 +5,8 @@
 
 namespace maniple {
 
-int64_t largest_plausible_id(size_t token_count) { return 4 * static_cast<int64_t>(token_count) + 65536; }
-
 Vocabulary::Vocabulary(std::vector<std::pair<std::string, int64_t>>&& tokens) {
-  const auto limit = largest_plausible_id(tokens.size());
+  const int64_t limit = 4 * std::ssize(tokens) + 65536;  // how far ids may lie beyond the number of tokens
   int64_t end = 0;
   for (const auto& [token, id] : tokens) {
     if (id < 0 || id > limit)

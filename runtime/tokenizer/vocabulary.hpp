@@ -29,7 +29,4 @@ class Vocabulary {
   std::unordered_map<std::string_view, int32_t> ids_;
 };
 
-// How far ids may lie beyond the number of tokens in the file.
-int64_t largest_plausible_id(size_t token_count);
-
 }  // namespace maniple

@@ -81,30 +81,25 @@ enum Part { language, tower, prediction, indexer, parts };
 constexpr std::string_view part_names[] = {"", "a tower for images", "layers that predict further tokens",
                                            "an indexer of sparse attention"};
 
-class Parts {
- public:
-  // Layers of predictions lie behind the model's own: config.json counts them, or their tensors show what they are.
-  Parts(const WeightIndex& index, const ModelConfig& config) : config_(config) {
-    for (const auto& [stored, tensor] : index.tensors)
-      if (const std::string name = plain_name(stored);
-          layer_of(name) >= config.num_layers() &&
-          (config.prediction_layers > 0 || name.ends_with(".eh_proj.weight")))
-        prediction_layers_.insert(layer_of(name));
-  }
+// They lie behind the model's own: config.json counts them, or their tensors show what they are.
+std::set<int64_t> prediction_layers_of(const WeightIndex& index, const ModelConfig& config) {
+  std::set<int64_t> layers;
+  for (const auto& [stored, tensor] : index.tensors)
+    if (const std::string name = plain_name(stored);
+        layer_of(name) >= config.num_layers() &&
+        (config.prediction_layers > 0 || name.ends_with(".eh_proj.weight")))
+      layers.insert(layer_of(name));
+  return layers;
+}
 
-  Part of(std::string_view name) const {
-    const std::string_view inner = name.substr(name.starts_with("model.") ? 6 : 0);
-    for (const char* prefix : {"vision_tower.", "mm_projector.", "visual.", "multi_modal_projector."})
-      if (inner.starts_with(prefix)) return tower;
-    if (inner.starts_with("mtp.") || prediction_layers_.contains(layer_of(name))) return prediction;
-    if (config_.index_topk > 0 && name.find(".self_attn.indexer.") != name.npos) return indexer;
-    return language;
-  }
-
- private:
-  const ModelConfig& config_;
-  std::set<int64_t> prediction_layers_;
-};
+Part part_of(std::string_view name, const ModelConfig& config, const std::set<int64_t>& prediction_layers) {
+  const std::string_view inner = name.substr(name.starts_with("model.") ? 6 : 0);
+  for (const char* prefix : {"vision_tower.", "mm_projector.", "visual.", "multi_modal_projector."})
+    if (inner.starts_with(prefix)) return tower;
+  if (inner.starts_with("mtp.") || prediction_layers.contains(layer_of(name))) return prediction;
+  if (config.index_topk > 0 && name.find(".self_attn.indexer.") != name.npos) return indexer;
+  return language;
+}
 
 }  // namespace
 
@@ -126,11 +121,11 @@ void keep_language_model(WeightIndex& index, const ModelConfig& config) {
     size_t tensors = 0;
     uint64_t bytes = 0;
   } sums[parts];
-  const Parts known(index, config);
+  const std::set<int64_t> prediction_layers = prediction_layers_of(index, config);
   for (auto entry = index.tensors.begin(); entry != index.tensors.end();) {
     const auto tensor = entry++;
     std::string name = plain_name(tensor->first);
-    if (const Part part = known.of(name); part != language) {
+    if (const Part part = part_of(name, config, prediction_layers); part != language) {
       sums[part].tensors += 1;
       sums[part].bytes += tensor->second.info.byte_size;
       index.tensors.erase(tensor);

@@ -337,19 +337,6 @@ DType dtype_of(const JsonFields& fields) {
   fields.refuse(key, "\"bfloat16\", \"float16\", \"float32\"");
 }
 
-// In the order of its fields, which counts in some.
-std::string quantization_of(std::string_view text, std::string_view where) {
-  const nlohmann::ordered_json config = parse_ordered_json(text, where);
-  for (const char* outer : {"text_config", ""}) {
-    const nlohmann::ordered_json fields =
-        *outer ? config.value(outer, nlohmann::ordered_json::object()) : config;
-    if (fields.is_object() && fields.contains("quantization_config") &&
-        !fields["quantization_config"].empty())
-      return fields["quantization_config"].dump();
-  }
-  return {};
-}
-
 }  // namespace
 
 ModelConfig parse_model_config(std::string_view text, std::string_view where) {
@@ -378,7 +365,7 @@ ModelConfig parse_model_config(std::string_view text, std::string_view where) {
   config.rotaries = {rotary_of(architecture, config, fields)};
   config.tie_word_embeddings = fields.boolean_or("tie_word_embeddings", false);
   config.dtype = dtype_of(fields);
-  config.quantization = quantization_of(text, where);
+  config.quantization = quantization_in(parse_ordered_json(text, where));
   config.experts.transposed = config.experts.names.interleaved && config.quantization.empty();
   config.activation_group = scheme_of(config)->activation_group();
   config.prediction_layers = fields.integer_or("num_nextn_predict_layers", 0, 0, 1 << 10);

@@ -44,14 +44,13 @@ RawRows floats(bool is_vector, const WeightPiece& piece, uint64_t seed, IndexRan
   memory.values.resize(static_cast<size_t>(rows.size() * width) * sizeof(BFloat16));
   auto* values = reinterpret_cast<BFloat16*>(memory.values.data());
   const ConstTensorView view = view_of(values, DType::bf16, {rows.size(), width});
-  if (is_vector) {
-    const bool is_bias = piece.source.part == "bias" || piece.source_shape.rank() == 2;
-    std::fill_n(values, rows.size() * width, BFloat16(is_bias ? 0.0F : 1.0F));
-    return {view, {}, {}};
-  }
+  const bool is_bias = piece.source.part == "bias" || piece.source_shape.rank() == 2;
   const UniformMatrix matrix(seed, piece);
-  matrix.for_each(rows, [&](float value) { *values++ = BFloat16(matrix.spread() * value); });
-  return {view, {}, {}};
+  if (is_vector)
+    std::fill_n(values, rows.size() * width, BFloat16(is_bias ? 0.0F : 1.0F));
+  else
+    matrix.for_each(rows, [&](float value) { *values++ = BFloat16(matrix.spread() * value); });
+  return {view};
 }
 
 // Codes over their whole range, with one scale: symmetric zero points are as good as any.

@@ -19,9 +19,7 @@ ModelCost stored_cost(Model& model, DType weight_type, const QuantScheme& scheme
     if (parameter->spec.role != WeightRole::matrix || only_looked_up) continue;
     const WeightShape shape = expected_shape(scheme, parameter->spec, weight_type);
     if (shape.format == WeightFormat::dense) continue;
-    uint64_t as_dense = 0;
-    for (const WeightPiece& piece : parameter->spec.pieces)
-      as_dense += static_cast<uint64_t>(piece.elements()) * size_of(weight_type);
+    const uint64_t as_dense = parameter->spec.elements() * size_of(weight_type);
     cost.weight_bytes = cost.weight_bytes - as_dense + shape.stored_bytes();
     if (parameter->spec.used < 1) cost.expert_bytes = cost.expert_bytes - as_dense + shape.stored_bytes();
   }

@@ -89,11 +89,6 @@ class Mxfp4 final : public QuantScheme {
     return entry_of(left_out_, module);
   }
   bool covers(std::string_view) const override { return false; }
-  // All else is in floating point; of another type it is refused by that.
-  std::unique_ptr<const StoredWeight> coded(const std::string& module, const Shape& shape,
-                                            const WeightIndex*) const override {
-    return dense_weight(module + ".weight", shape);
-  }
 
   ModulePatterns left_out_;
 };

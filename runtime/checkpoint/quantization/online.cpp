@@ -50,7 +50,7 @@ class RoundedMatrix final : public StoredWeight {
   std::vector<ExpectedTensor> tensors() const override { return dense_->tensors(); }
   // Whole groups, for their scales.
   std::vector<StoredBox> needs(const Box& wanted) const override {
-    const IndexRange groups = groups_of(wanted.columns);
+    const IndexRange groups = covering(wanted.columns, group());
     return {{tensor_, wanted.rows, {groups.begin * group(), std::min(groups.end * group(), inputs_)}}};
   }
 
@@ -58,7 +58,7 @@ class RoundedMatrix final : public StoredWeight {
     const Coder coder{quantization_.format};
     const Box& held = stored[0].box;
     const int64_t rows = wanted.rows.size(), width = held.columns.size();
-    const IndexRange groups = groups_of(wanted.columns);
+    const IndexRange groups = covering(wanted.columns, group());
     const ConstTensorView raw =
         view_of(stored[0].bytes.data(), *stored[0].info->dtype, {held.rows.size(), width});
     memory.values.resize(static_cast<size_t>(wanted.elements()));
@@ -85,9 +85,6 @@ class RoundedMatrix final : public StoredWeight {
 
  private:
   int64_t group() const { return quantization_.group < 0 ? inputs_ : quantization_.group; }
-  IndexRange groups_of(IndexRange columns) const {
-    return {columns.begin / group(), (columns.end + group() - 1) / group()};
-  }
 
   std::string tensor_;
   int64_t inputs_;
@@ -113,7 +110,6 @@ class WhileLoading final : public QuantScheme {
   }
 
  private:
-  std::optional<std::string> left_out(std::string_view) const override { return std::nullopt; }
   bool covers(std::string_view module) const override {
     return is_head(module) ? format_ != WeightFormat::fp8 : is_linear(module);
   }

@@ -34,12 +34,9 @@ PackedMatrix::PackedMatrix(std::string module, const Shape& shape, const WeightI
 
 std::string PackedMatrix::name(std::string_view part) const { return fmt::format("{}.{}", module_, part); }
 
-int64_t PackedMatrix::groups() const { return groups_of({{0, outputs_}, {0, inputs_}}).columns.end; }
-
 // The scales of a rectangle of W, in the order of its columns.
 Box PackedMatrix::groups_of(const Box& wanted) const {
-  const int64_t group = quantization_.group < 0 ? inputs_ : quantization_.group;
-  return {wanted.rows, {wanted.columns.begin / group, (wanted.columns.end + group - 1) / group}};
+  return {wanted.rows, covering(wanted.columns, quantization_.group < 0 ? inputs_ : quantization_.group)};
 }
 
 // Columns that are sorted by group lie anywhere.

@@ -28,7 +28,6 @@ class PackedMatrix final : public StoredWeight {
 
  private:
   std::string name(std::string_view part) const;
-  int64_t groups() const;
   Box groups_of(const Box& wanted) const;
   Box codes_of(const Box& wanted) const;
   void decode_codes(const Box& wanted, const StoredPart& stored, std::span<std::byte> values) const;

@@ -10,11 +10,6 @@
 
 namespace maniple {
 
-// The words of `per_word` elements that hold some.
-inline IndexRange covering(IndexRange elements, int64_t per_word) {
-  return {elements.begin / per_word, (elements.end + per_word - 1) / per_word};
-}
-
 struct WordPacking {
   int bits = 4;
   bool along_rows = false;  // neighbours of a column share a word, else of a row

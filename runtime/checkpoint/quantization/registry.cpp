@@ -24,13 +24,6 @@ class FloatingPoint final : public QuantScheme {
                                          const WeightIndex*) const override {
     return dense_weight(module + ".weight", shape);
   }
-
- private:
-  std::optional<std::string> left_out(std::string_view) const override { return std::nullopt; }
-  std::unique_ptr<const StoredWeight> coded(const std::string& module, const Shape& shape,
-                                            const WeightIndex*) const override {
-    return dense_weight(module + ".weight", shape);
-  }
 };
 
 std::unique_ptr<const QuantScheme> scheme_in(const std::string& quantization_config) {

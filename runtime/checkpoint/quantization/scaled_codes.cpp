@@ -21,16 +21,15 @@ class ScaledCodes final : public StoredWeight {
         quantization_(std::move(quantization)) {
     if (!scales) return;
     quantization_.scale = scales->info.dtype.value_or(quantization_.scale);
-    if (layout_.block == 0 && is_scalar(scales->info)) {
-      for_tensor_ = scales->value;
-    }
+    if (layout_.block == 0 && is_scalar(scales->info)) for_tensor_ = scales->value;
   }
 
   const ModuleQuantization& quantization() const override { return quantization_; }
 
   std::vector<ExpectedTensor> tensors() const override {
     std::vector<std::vector<int64_t>> shapes{{outputs_, 1}, {outputs_}, {}, {1}, {1, 1}};
-    if (layout_.block > 0) shapes = {{blocks(outputs_), blocks(inputs_)}};
+    const Box scales = scales_of({{0, outputs_}, {0, inputs_}});
+    if (layout_.block > 0) shapes = {{scales.rows.end, scales.columns.end}};
     std::vector<ExpectedTensor> tensors{{module_ + ".weight", {layout_.type}, {{outputs_, inputs_}}},
                                         {scale_name(), {"BF16", "F16", "F32"}, std::move(shapes)}};
     if (quantization_.activation == ActivationRule::fixed)
@@ -73,12 +72,10 @@ class ScaledCodes final : public StoredWeight {
 
  private:
   std::string scale_name() const { return fmt::format("{}.{}", module_, layout_.scales); }
-  int64_t blocks(int64_t size) const { return (size + layout_.block - 1) / layout_.block; }
 
   Box scales_of(const Box& wanted) const {
     if (layout_.block == 0) return {wanted.rows, {0, 1}};
-    return {{wanted.rows.begin / layout_.block, blocks(wanted.rows.end)},
-            {wanted.columns.begin / layout_.block, blocks(wanted.columns.end)}};
+    return {covering(wanted.rows, layout_.block), covering(wanted.columns, layout_.block)};
   }
 
   // The scales of a row of W. A block may begin before the rows that are held.

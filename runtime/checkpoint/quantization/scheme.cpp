@@ -100,6 +100,11 @@ std::unique_ptr<const StoredWeight> QuantScheme::of(const std::string& module, c
   return dense_weight(module + ".weight", shape);
 }
 
+std::unique_ptr<const StoredWeight> QuantScheme::coded(const std::string& module, const Shape& shape,
+                                                       const WeightIndex*) const {
+  return dense_weight(module + ".weight", shape);
+}
+
 std::unique_ptr<const StoredWeight> QuantScheme::fused_experts(const std::string& tensor,
                                                                const Shape& shape) const {
   return dense_weight(tensor, shape);

@@ -98,11 +98,12 @@ class QuantScheme {
 
  private:
   // The entry of a list of the config that leaves the module in floating point.
-  virtual std::optional<std::string> left_out(std::string_view module) const = 0;
+  virtual std::optional<std::string> left_out(std::string_view /*module*/) const { return std::nullopt; }
   // Whether a module that no list leaves out is quantised, where no checkpoint says so.
   virtual bool covers(std::string_view module) const { return is_linear(module) && module != "lm_head"; }
+  // In floating point, where the scheme quantises no such matrix: of another type it is refused by that.
   virtual std::unique_ptr<const StoredWeight> coded(const std::string& module, const Shape& shape,
-                                                    const WeightIndex* index) const = 0;
+                                                    const WeightIndex* index) const;
 };
 
 // A tensor of floating-point numbers, as it is: a vector is a matrix of one column.

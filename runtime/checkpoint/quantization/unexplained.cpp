@@ -1,5 +1,4 @@
 #include <kernels/support/check.hpp>
-#include <runtime/checkpoint/json_fields.hpp>
 #include <runtime/checkpoint/quantization/unexplained.hpp>
 
 #include <algorithm>
@@ -38,14 +37,6 @@ bool fits(const Look& look, const std::string& name, const WeightIndex& index) {
   return look.type.empty() || (weight != index.tensors.end() && weight->second.info.stored_type == look.type);
 }
 
-bool has_settings(const ordered_json& config) {
-  const auto in = [](const ordered_json& fields) {
-    return fields.is_object() && fields.contains("quantization_config") &&
-           !fields["quantization_config"].empty();
-  };
-  return in(config) || (config.is_object() && config.contains("text_config") && in(config["text_config"]));
-}
-
 // AutoAWQ's names of the settings to those of config.json.
 ordered_json settings_from(ordered_json file) {
   if (!file.contains("w_bit")) {
@@ -63,13 +54,23 @@ ordered_json settings_from(ordered_json file) {
 
 }  // namespace
 
+std::string quantization_in(const ordered_json& config) {
+  const auto of = [](const ordered_json& fields) {
+    const auto found = fields.find("quantization_config");
+    return found == fields.end() || found->empty() ? "" : found->dump();
+  };
+  const std::string inner = config.contains("text_config") ? of(config["text_config"]) : "";
+  return inner.empty() ? of(config) : inner;
+}
+
 std::string with_settings_beside(const ModelFiles& files, std::string text) {
   for (const std::string_view name : {"quantize_config.json", "quant_config.json"}) {
     if (!files.has(name)) continue;
     ordered_json config = parse_ordered_json(text, files.where("config.json"));
     const WeightIndex index = read_index(files);
     const auto is_packed = [](const auto& tensor) { return tensor.first.ends_with(".qweight"); };
-    if (!config.is_object() || has_settings(config) || std::ranges::none_of(index.tensors, is_packed))
+    if (!config.is_object() || !quantization_in(config).empty() ||
+        std::ranges::none_of(index.tensors, is_packed))
       return text;
     ordered_json file = parse_ordered_json(files.text(name), files.where(name));
     if (!file.is_object()) fail(ExitCode::input, "{}: the content is not a JSON object", files.where(name));
