@@ -33,7 +33,7 @@ TensorView FeedForward::forward(ConstTensorView x, ForwardContext& context) cons
   if (shared_gate_.spec.rows == 0)
     context.ops.add(sums.routed, sums.shared, sums.routed);
   else
-    context.ops.add_gated(sums.shared, shared_gate(context.rows.own(x), context), sums.routed);
+    context.ops.add_gated(sums.shared, fp32_product(context.rows.own(x), shared_gate_, context), sums.routed);
   return sums.routed;
 }
 
@@ -50,12 +50,6 @@ FeedForward::Sums FeedForward::sums_of(ConstTensorView x, ForwardContext& contex
   if (context.rows.sharded()) return {context.rows.sum(routed, tensor), context.rows.sum(shared, tensor)};
   tensor.all_reduce(both);
   return {routed, shared};
-}
-
-ConstTensorView FeedForward::shared_gate(ConstTensorView x, ForwardContext& context) const {
-  const TensorView gate = context.workspace.take(DType::fp32, {x.shape[0], 1});
-  context.ops.matmul(in_fp32(x, context), shared_gate_.matrix, {}, gate);
-  return gate;
 }
 
 void FeedForward::append_parameters(Parameters& parameters) {

@@ -27,7 +27,6 @@ class FeedForward {
     TensorView routed, shared;  // fp32 [context.rows of tokens, hidden]
   };
   Sums sums_of(ConstTensorView x, ForwardContext& context) const;
-  ConstTensorView shared_gate(ConstTensorView x, ForwardContext& context) const;
 
   std::optional<GatedMlp> mlp_;  // of a dense layer, or the shared expert
   std::optional<SparseMoe> experts_;

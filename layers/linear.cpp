@@ -23,11 +23,15 @@ ConstTensorView in_order(ConstTensorView x, const Weight& weight, ForwardContext
   return sorted;
 }
 
-ConstTensorView in_fp32(ConstTensorView x, ForwardContext& context) {
-  if (x.dtype == DType::fp32) return x;
-  const TensorView wide = context.workspace.take(DType::fp32, x.shape);
-  context.ops.widen(x, wide);
-  return wide;
+TensorView fp32_product(ConstTensorView x, const Parameter& weight, ForwardContext& context) {
+  const TensorView product = context.workspace.take(DType::fp32, {x.shape[0], weight.spec.rows});
+  if (x.dtype != DType::fp32) {
+    const TensorView wide = context.workspace.take(DType::fp32, x.shape);
+    context.ops.widen(x, wide);
+    x = wide;
+  }
+  context.ops.matmul(x, weight.matrix, {}, product);
+  return product;
 }
 
 ConstTensorView row_maxima(ConstTensorView x, const Weight& weight, int parts, Communicator& group,

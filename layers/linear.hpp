@@ -52,8 +52,8 @@ struct HeadLanes {
 // x [tokens, inputs] in the order of the weight's columns.
 ConstTensorView in_order(ConstTensorView x, const Weight& weight, ForwardContext& context);
 
-// x, widened where it is not fp32.
-ConstTensorView in_fp32(ConstTensorView x, ForwardContext& context);
+// x [tokens, columns] times a matrix in fp32 -> fp32 [tokens, rows].
+TensorView fp32_product(ConstTensorView x, const Parameter& weight, ForwardContext& context);
 
 // The largest |x| of each row in each of `parts` parts of its columns, which the ranks of the group hold: fp32 [parts, rows]. Empty where
 // the weight does not round whole rows, or there is one part.

@@ -170,9 +170,7 @@ int64_t SparseMoe::route(ConstTensorView x, Routing& routing, ForwardContext& co
   router.bias = correction_bias_.vector;
   router.logit_bias = logit_bias_.vector;
   if (const auto rows = context.ops.matmul_route(x, gate_.matrix, router, routing)) return *rows;
-  const TensorView logits = context.workspace.take(DType::fp32, {x.shape[0], all_experts_});
-  context.ops.matmul(in_fp32(x, context), gate_.matrix, {}, logits);
-  return context.ops.route(logits, router, routing);
+  return context.ops.route(fp32_product(x, gate_, context), router, routing);
 }
 
 Routing SparseMoe::routing_of(int64_t tokens, ForwardContext& context) const {

@@ -7,8 +7,6 @@ namespace maniple {
 
 namespace {
 
-std::string name_of_layer(int64_t index) { return "model.layers." + std::to_string(index); }
-
 std::variant<Attention, LatentAttention> attention_of(const std::string& source, const LayerConfig& layer,
                                                       const ModelConfig& config, TensorRank tensor) {
   if (layer.attention == AttentionKind::latent) return LatentAttention(source, layer, config, tensor);
@@ -17,13 +15,13 @@ std::variant<Attention, LatentAttention> attention_of(const std::string& source,
 
 }  // namespace
 
-Decoder::Layer::Layer(int64_t index, const ModelConfig& config, const RankPlan& plan)
-    : kind(config.layers[static_cast<size_t>(index)]),
-      input_norm(name_of_layer(index) + ".input_layernorm", config.hidden_size, config.rms_norm_eps),
-      attention(attention_of(name_of_layer(index) + ".self_attn", kind, config, plan.tensor())),
-      post_attention_norm(name_of_layer(index) + ".post_attention_layernorm", config.hidden_size,
-                          config.rms_norm_eps),
-      feed_forward(name_of_layer(index), kind, config, plan) {}
+Decoder::Layer::Layer(const std::string& name, const LayerConfig& layer, const ModelConfig& config,
+                      const RankPlan& plan)
+    : kind(layer),
+      input_norm(name + ".input_layernorm", config.hidden_size, config.rms_norm_eps),
+      attention(attention_of(name + ".self_attn", layer, config, plan.tensor())),
+      post_attention_norm(name + ".post_attention_layernorm", config.hidden_size, config.rms_norm_eps),
+      feed_forward(name, layer, config, plan) {}
 
 Decoder::Decoder(const ModelConfig& config, const RankPlan& plan)
     : config_(config),
@@ -31,7 +29,9 @@ Decoder::Decoder(const ModelConfig& config, const RankPlan& plan)
       vocabulary_(vocabulary_shard(config.vocab_size, plan.tensor().size, plan.tensor().rank)) {
   const std::string table = "model.embed_tokens";
   if (plan.is_first_stage()) embedding_.emplace(table, config.vocab_size, config.hidden_size, plan.tensor());
-  for (int64_t layer = own_.begin; layer < own_.end; ++layer) layers_.emplace_back(layer, config, plan);
+  for (int64_t layer = own_.begin; layer < own_.end; ++layer)
+    layers_.emplace_back("model.layers." + std::to_string(layer), config.layers[static_cast<size_t>(layer)],
+                         config, plan);
   if (!plan.is_last_stage()) return;
   final_norm_.emplace("model.norm", config.hidden_size, config.rms_norm_eps);
   if (config.tie_word_embeddings && embedding_)

@@ -39,7 +39,8 @@ class Decoder final : public Model {
 
  private:
   struct Layer {
-    Layer(int64_t index, const ModelConfig& config, const RankPlan& plan);
+    // name: "model.layers.0"
+    Layer(const std::string& name, const LayerConfig& layer, const ModelConfig& config, const RankPlan& plan);
     LayerConfig kind;
     RmsNorm input_norm;
     std::variant<Attention, LatentAttention> attention;
