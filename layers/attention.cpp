@@ -90,8 +90,8 @@ Attention::Attention(const std::string& source, const LayerConfig& layer, const 
       model_query_heads_(config.num_heads),
       qkv_(query_key_value(source, config), config.hidden_size, lanes_of(layer, config), config.qkv_bias,
            tensor),
-      output_(source + ".o_proj", config.hidden_size, config.attention_width(), config.o_bias, tensor,
-              {head_dim_ / 2, heads().key_dim / 2}, config.activation_group),
+      output_(source + ".o_proj", config.hidden_size, config.num_heads * config.head_dim, config.o_bias,
+              tensor, {head_dim_ / 2, heads().key_dim / 2}, config.activation_group),
       window_(layer.window) {
   const IndexRange query_heads = query_heads_of(config, tensor);
   const auto norm = [&](const char* name, int64_t heads, const std::vector<int64_t>& own) {

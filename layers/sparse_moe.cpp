@@ -32,7 +32,7 @@ class StoredExperts {
         experts_(experts),
         hidden_(hidden) {}
 
-  // Gate, and from local row `half` on up.
+  // The gate is at local row 0, up at local row `half`.
   std::vector<WeightPiece> gate_up(int64_t e, IndexRange inner, int64_t half) const {
     const int64_t width = experts_.width;
     const ExpertNames& names = experts_.names;

@@ -81,7 +81,7 @@ enum Part { language, tower, prediction, indexer, parts };
 constexpr std::string_view part_names[] = {"", "a tower for images", "layers that predict further tokens",
                                            "an indexer of sparse attention"};
 
-// They lie behind the model's own: config.json counts them, or their tensors show what they are.
+// Layers of predictions lie behind the model's own: config.json counts them, or their tensors show what they are.
 std::set<int64_t> prediction_layers_of(const WeightIndex& index, const ModelConfig& config) {
   std::set<int64_t> layers;
   for (const auto& [stored, tensor] : index.tensors)
