@@ -106,12 +106,6 @@ ReplicatedLinear::ReplicatedLinear(const LogicalOutput& output, int64_t inputs, 
   append(output, {0, output.rows});
 }
 
-ColumnParallelLinear::ColumnParallelLinear(const LogicalOutput& output, int64_t inputs, bool bias,
-                                           TensorRank tensor)
-    : LinearBase(inputs, bias) {
-  append(output, even_shard(output.rows, tensor.size, tensor.rank, "outputs"));
-}
-
 MergedColumnParallelLinear::MergedColumnParallelLinear(std::span<const LogicalOutput> outputs, int64_t inputs,
                                                        bool bias, TensorRank tensor)
     : LinearBase(inputs, bias) {

@@ -90,11 +90,6 @@ class ReplicatedLinear : public LinearBase {
   ReplicatedLinear(const LogicalOutput& output, int64_t inputs, bool bias);
 };
 
-class ColumnParallelLinear : public LinearBase {
- public:
-  ColumnParallelLinear(const LogicalOutput& output, int64_t inputs, bool bias, TensorRank tensor);
-};
-
 // Several outputs in one product, each sharded as evenly as possible. The local rows are
 // [part of output 0 | part of output 1 | ...].
 class MergedColumnParallelLinear : public LinearBase {

@@ -33,9 +33,7 @@ struct Ramp {
     high = std::min(high, static_cast<double>(width - 1));
     if (low == high) high += 0.001;
   }
-  double at(int64_t pair) const {
-    return std::clamp((static_cast<double>(pair) - low) / (high - low), 0.0, 1.0);
-  }
+  double at(double pair) const { return std::clamp((pair - low) / (high - low), 0.0, 1.0); }
 };
 
 double yarn_mscale(double factor, double mscale) {
@@ -55,7 +53,7 @@ std::vector<double> rotary_frequencies(const RotaryConfig& config, int64_t width
   if (config.type != RotaryType::yarn) return frequencies;
   const Ramp ramp(config, width);
   for (size_t pair = 0; pair < frequencies.size(); ++pair) {
-    const double slowed = ramp.at(static_cast<int64_t>(pair));
+    const double slowed = ramp.at(static_cast<double>(pair));
     frequencies[pair] *= slowed / config.factor + (1 - slowed);
   }
   return frequencies;

@@ -57,21 +57,13 @@ void CpuOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, const He
 
 namespace {
 
-// Norms and rotates one head, rounded once.
-struct OneHead {
-  const std::byte* from;
-  std::byte* to;
-  const float* angles;
-  const float* norm;
-  float epsilon;
-  int64_t norm_size, lanes, rotary_width;
-
-  void run(RotaryKernel kernel) const {
-    kernel({from, to, nullptr, nullptr, 0, angles, norm, nullptr, epsilon, -1, -1,
-            static_cast<int>(norm_size), 1, 0, static_cast<int>(lanes), static_cast<int>(rotary_width), false,
-            1, 1});
-  }
-};
+// Norms a head, where the norm has a weight, and rotates it, rounded once.
+void rotate_head(RotaryKernel kernel, const std::byte* from, std::byte* to, int64_t lanes,
+                 const float* angles, int64_t rotary_width, const LatentNorm& norm = {}) {
+  kernel({from, to, nullptr, nullptr, 0, angles, norm.weight.empty() ? nullptr : norm.weight.as<float>(),
+          nullptr, norm.epsilon, -1, -1, static_cast<int>(norm.size > 0 ? norm.size : lanes), 1, 0,
+          static_cast<int>(lanes), static_cast<int>(rotary_width), false, 1, 1});
+}
 
 bool rotates(int64_t lanes, int64_t rotary_width) {
   return lanes % 16 == 0 && lanes <= max_rotary_head_dim && rotary_width % 16 == 0 && rotary_width <= lanes;
@@ -99,20 +91,9 @@ void CpuOps::latent_store(ConstTensorView rows, const LatentNorm& norm, ConstTen
       if (slot < 0) continue;
       const std::byte* const from = rows.data + t * layout.key_dim * element;
       const float* const angles = cos_sin.as<float>() + position * rotary_width;
-      OneHead{from,         row,
-              angles,       norm.weight.as<float>(),
-              norm.epsilon, norm.size > 0 ? norm.size : compressed,
-              compressed,   0}
-          .run(kernel);
-      OneHead{from + compressed * element,
-              row + compressed * element,
-              angles,
-              nullptr,
-              0,
-              rotary,
-              rotary,
-              rotary_width}
-          .run(kernel);
+      rotate_head(kernel, from, row, compressed, angles, 0, norm);
+      rotate_head(kernel, from + compressed * element, row + compressed * element, rotary, angles,
+                  rotary_width);
       std::byte* const to = cache.key(slot, 0);
       for (int64_t d = 0; d < layout.key_dim; ++d)
         std::copy_n(row + d * element, element, to + d * static_cast<int64_t>(sizeof(uint32_t)));
@@ -132,15 +113,10 @@ void CpuOps::latent_queries(ConstTensorView x, const HeadLayout& heads, ConstTen
   const auto element = static_cast<int64_t>(size_of(x.dtype));
   pool_->parallel_ranges(tokens, 4, [&](IndexRange range) {
     for (int64_t row = range.begin * heads.query_heads; row < range.end * heads.query_heads; ++row)
-      OneHead{x.data + ((row + 1) * width - lanes) * element,
-              queries.data + ((row + 1) * heads.key_dim - lanes) * element,
-              cos_sin.as<float>() + batch.positions.as<int32_t>()[row / heads.query_heads] * rotary_width,
-              nullptr,
-              0,
-              lanes,
-              lanes,
-              rotary_width}
-          .run(kernel);
+      rotate_head(kernel, x.data + ((row + 1) * width - lanes) * element,
+                  queries.data + ((row + 1) * heads.key_dim - lanes) * element, lanes,
+                  cos_sin.as<float>() + batch.positions.as<int32_t>()[row / heads.query_heads] * rotary_width,
+                  rotary_width);
   });
 }
 

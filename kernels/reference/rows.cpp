@@ -7,61 +7,39 @@ namespace maniple::reference {
 
 namespace {
 
-template <typename T>
-void widen(const T* from, Floats& to) {
-  for (size_t i = 0; i < to.size(); ++i) to[i] = static_cast<float>(from[i]);
+// Calls f with the first element of the type that the view has.
+template <typename View, typename F>
+void with_elements(View view, int64_t begin, const F& f) {
+  switch (view.dtype) {
+    case DType::fp32:
+      return f(view.template as<float>() + begin);
+    case DType::bf16:
+      return f(view.template as<BFloat16>() + begin);
+    case DType::fp16:
+      return f(view.template as<Float16>() + begin);
+    case DType::fp8:
+      return f(view.template as<Float8>() + begin);
+    case DType::e8m0:
+      return f(view.template as<PowerScale>() + begin);
+    default:
+      require(false, "not a floating-point tensor");
+  }
 }
 
 }  // namespace
 
 Floats read(ConstTensorView view, int64_t begin, int64_t count) {
   Floats values(static_cast<size_t>(count));
-  switch (view.dtype) {
-    case DType::fp32:
-      std::copy_n(view.as<float>() + begin, count, values.begin());
-      break;
-    case DType::bf16:
-      widen(view.as<BFloat16>() + begin, values);
-      break;
-    case DType::fp16:
-      widen(view.as<Float16>() + begin, values);
-      break;
-    case DType::fp8:
-      widen(view.as<Float8>() + begin, values);
-      break;
-    case DType::e8m0:
-      widen(view.as<PowerScale>() + begin, values);
-      break;
-    default:
-      require(false, "not a floating-point tensor");
-  }
+  with_elements(view, begin, [&](const auto* from) {
+    for (float& value : values) value = static_cast<float>(*from++);
+  });
   return values;
 }
 
 void write(TensorView view, int64_t begin, std::span<const float> values) {
-  switch (view.dtype) {
-    case DType::fp32:
-      std::copy(values.begin(), values.end(), view.as<float>() + begin);
-      break;
-    case DType::bf16:
-      std::transform(values.begin(), values.end(), view.as<BFloat16>() + begin,
-                     [](float v) { return BFloat16(v); });
-      break;
-    case DType::fp16:
-      std::transform(values.begin(), values.end(), view.as<Float16>() + begin,
-                     [](float v) { return Float16(v); });
-      break;
-    case DType::fp8:
-      std::transform(values.begin(), values.end(), view.as<Float8>() + begin,
-                     [](float v) { return Float8(v); });
-      break;
-    case DType::e8m0:
-      std::transform(values.begin(), values.end(), view.as<PowerScale>() + begin,
-                     [](float v) { return PowerScale(v); });
-      break;
-    default:
-      require(false, "not a floating-point tensor");
-  }
+  with_elements(view, begin, [&]<typename T>(T* to) {
+    for (const float value : values) *to++ = T(value);
+  });
 }
 
 float dot(const float* a, const float* b, int64_t count) {

@@ -49,7 +49,8 @@ TEST(ColumnThenRowParallel, EqualsTheDenseProductWithTheBiasAddedOnce) {
     run_ranks(ranks, [&](World& world) {
       Rank rank(world);
       ForwardContext context = rank.context();
-      ColumnParallelLinear up({"up", inner}, hidden, true, rank.place());
+      const LogicalOutput outputs[]{{"up", inner}};
+      MergedColumnParallelLinear up(outputs, hidden, true, rank.place());
       RowParallelLinear down("down", hidden, inner, true, rank.place());
       Parameters parameters;
       up.append_parameters(parameters);
