@@ -101,7 +101,7 @@ class QuantScheme {
   virtual std::optional<std::string> left_out(std::string_view /*module*/) const { return std::nullopt; }
   // Whether a module that no list leaves out is quantised, where no checkpoint says so.
   virtual bool covers(std::string_view module) const { return is_linear(module) && module != "lm_head"; }
-  // In floating point, where the scheme quantises no such matrix: of another type it is refused by that.
+  // A scheme that quantises no such matrix expects floating point: the check of types refuses anything else.
   virtual std::unique_ptr<const StoredWeight> coded(const std::string& module, const Shape& shape,
                                                     const WeightIndex* index) const;
 };
