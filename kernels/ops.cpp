@@ -1,6 +1,5 @@
 #include <kernels/ops.hpp>
 
-#include <algorithm>
 #include <array>
 #include <bit>
 
@@ -15,25 +14,13 @@ namespace {
 
 }  // namespace
 
-bool suits_heads(ConstTensorView x, std::span<const Weight* const> weights, ConstTensorView out) {
-  const auto heads = static_cast<int64_t>(weights.size());
-  if (heads == 0 || x.shape[1] % heads != 0 || out.shape[1] % heads != 0) return false;
-  const Weight& shape = *weights[0];
-  return x.shape[0] == out.shape[0] && x.shape[1] / heads >= shape.columns && x.dtype == shape.dtype &&
-         out.shape[1] / heads >= shape.rows && (out.dtype == x.dtype || out.dtype == DType::fp32) &&
-         std::ranges::all_of(weights, [&](const Weight* weight) {
-           return weight->format == WeightFormat::dense && weight->slices == 1 &&
-                  weight->dtype == shape.dtype && weight->rows == shape.rows &&
-                  weight->columns == shape.columns;
-         });
-}
-
 void Ops::attention(const AttentionCall& call) {
   if (call.soft_cap != 0) refuse(fmt::format("a soft cap on scores ({})", call.soft_cap));
   const KvPages& pages = call.pages;
   if (pages.layout.dtype != DType::fp8 && (pages.key_scale != 1 || pages.value_scale != 1))
     refuse(fmt::format("scales ({}, {}) of {} keys and values", pages.key_scale, pages.value_scale,
                        name_of(pages.layout.dtype)));
+  require(call.consistent(), "attention: queries, output and pages agree");
   attend(call);
 }
 

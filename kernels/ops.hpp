@@ -5,7 +5,8 @@
 // type" is that of the tensors passed. Accumulation is fp32. On the CPU backends a result
 // depends on its own inputs alone: the bits of a row are the same for any number of rows,
 // threads, block size or chunking. On a GPU results agree within bounds. Norm weights and
-// biases are fp32 tensors. require() checks shapes: a mismatch is a bug of the caller.
+// biases are fp32 tensors. A call that breaks a contract
+// (kernels/contracts.hpp) is a bug of the caller.
 #pragma once
 
 #include <kernels/attention_batch.hpp>
@@ -49,9 +50,6 @@ struct LatentNorm {
   float epsilon = 0;
   int64_t size = 0;  // as in HeadNorms
 };
-
-// Whether x, the heads' weights and out agree (Ops::matmul_heads).
-bool suits_heads(ConstTensorView x, std::span<const Weight* const> weights, ConstTensorView out);
 
 class Ops {
  public:

@@ -1,3 +1,4 @@
+#include <kernels/contracts.hpp>
 #include <kernels/cpu/cpu_ops.hpp>
 #include <kernels/cpu/cpu_pages.hpp>
 
@@ -266,7 +267,6 @@ void CpuOps::attend(const AttentionCall& call) {
   require(heads.key_dim % 16 == 0 && heads.value_dim % 16 == 0 && heads.value_dim <= heads.key_dim &&
               heads.query_heads % heads.kv_heads == 0,
           "attention needs a head size that divides by 16 and whole groups");
-  require(call.consistent(), "attention: queries, output and pages differ");
   const int64_t block_size = call.pages.layout.block_size;
   require(std::has_single_bit(static_cast<uint64_t>(block_size)) && block_size >= 16,
           "attention: the block size is no power of two from 16 on");
@@ -282,11 +282,10 @@ void CpuOps::attend(const AttentionCall& call) {
 
 // A row of the output is a tile of one token and one head.
 void CpuOps::merge_partials(ConstTensorView partials, ConstTensorView sinks, TensorView out) {
+  contract::merge_partials(partials, sinks, out);
   const int64_t owners = partials.shape[0], tokens = partials.shape[1], heads = partials.shape[2],
                 width = partials.shape[3], dim = width - 2;
-  require(partials.dtype == DType::fp32 && out.shape == Shape{tokens, heads * dim} && dim % 16 == 0 &&
-              (sinks.empty() || sinks.shape == Shape{heads}),
-          "merge_partials: partials, sinks and out differ");
+  require(dim % 16 == 0, "merge_partials: lanes");
   const AttentionKernel& kernel = path_.of(out.dtype).attention;
   pool_->parallel_ranges(tokens * heads, 16, [&](IndexRange rows) {
     float* const sums = thread_scratch(static_cast<size_t>(owners * width));

@@ -181,7 +181,7 @@ inline void add_columns(const float* weights, const uint32_t* values, const uint
   multiply<R, N, Split>(
       weights, split_size, words,
       [&](int word, int v) {
-        if (Split::latent ? values_fetch_too && ahead && word % 2 == 0 : R <= wide_rows)
+        if (Split::latent ? ahead && values_fetch(word) : R <= wide_rows)
           __builtin_prefetch(ahead + word * value_lanes + v * lanes, 0, 2);
         return load<Words>(values + word * value_lanes + v * lanes);
       },

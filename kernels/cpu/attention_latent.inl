@@ -87,7 +87,7 @@ void score_latent_rows(const Split& split, float* queries, float* scores) {
 #pragma GCC unroll 8
           for (int p = 0; p < P; p += in_word) {
             const uint32_t* const word = words + p / in_word * key_dim;
-            if (row == 0 && (!values_fetch_too || p / in_word % 2 == 1 || d >= tile.value_dim))
+            if (row == 0 && (!values_fetch(p / in_word) || d >= tile.value_dim))
               for (int line = 0; line < Dot::step; line += lanes)
                 __builtin_prefetch(ahead + (word - group) + line, 0, 2);
             Words right[in_word];

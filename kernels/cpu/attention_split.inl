@@ -16,9 +16,9 @@ constexpr int wide_values = lanes == 16 ? 8 : 4;  // for few rows
 constexpr int wide_rows = lanes == 16 ? 3 : 2;    // so few that memory limits them: they prefetch
 // Of positions, to prefetch into the second cache: the first one waits for too few lines at once.
 constexpr int groups_ahead = 4;
-// Latent rows are read by the scores and used again by the values: each of both fetches half of what comes next, lest memory idle in
-// one of them (where a block holds a split). With fewer lanes loads of values are the limit: the scores fetch everything.
-constexpr bool values_fetch_too = lanes == 16;
+// Latent rows are read by the scores and used again by the values: each of both fetches every other word of what comes next, lest memory
+// idle in one of them (where a block holds a split). With fewer lanes loads of values are the limit: the scores fetch everything.
+constexpr bool values_fetch(int word) { return lanes == 16 && word % 2 == 0; }
 
 inline int min_of(int a, int b) { return a < b ? a : b; }
 inline int max_of(int a, int b) { return a > b ? a : b; }

@@ -1,3 +1,4 @@
+#include <kernels/contracts.hpp>
 #include <kernels/cpu/cpu_ops.hpp>
 #include <kernels/reference/rows.hpp>
 
@@ -21,18 +22,6 @@ auto element(const View& view, int64_t index) {
   return view.data + static_cast<size_t>(index) * size_of(view.dtype);
 }
 
-void check_norm(ConstTensorView x, ConstTensorView weight, ConstTensorView out) {
-  require(x.shape.rank() == 2 && out.shape == x.shape && out.dtype == x.dtype, "shapes of an rms norm");
-  require(weight.shape == Shape{x.shape[1]} && weight.dtype == DType::fp32,
-          "a norm weight has one fp32 for each column");
-}
-
-void check_residual(ConstTensorView delta, ConstTensorView residual) {
-  require(delta.shape == residual.shape, "shapes of a residual and what is added");
-  require(delta.dtype == residual.dtype || delta.dtype == DType::fp32,
-          "what is added is fp32 or of the residual's type");
-}
-
 // residual += delta, in one row.
 void add_row(const RowKernels& kernels, ConstTensorView delta, TensorView residual, int64_t row) {
   const int64_t width = residual.shape[1];
@@ -46,7 +35,7 @@ void add_row(const RowKernels& kernels, ConstTensorView delta, TensorView residu
 }  // namespace
 
 void CpuOps::rms_norm(ConstTensorView x, ConstTensorView weight, float epsilon, TensorView out) {
-  check_norm(x, weight, out);
+  contract::rms_norm(x, weight, out);
   const RowKernels& kernels = path_.of(x.dtype).rows;
   const int64_t width = x.shape[1];
   pool_->parallel_ranges(x.shape[0], grain_rows(width), [&](IndexRange rows) {
@@ -58,8 +47,8 @@ void CpuOps::rms_norm(ConstTensorView x, ConstTensorView weight, float epsilon, 
 
 void CpuOps::add_rms_norm(ConstTensorView delta, TensorView residual, ConstTensorView weight, float epsilon,
                           TensorView out) {
-  check_norm(residual, weight, out);
-  check_residual(delta, residual);
+  contract::rms_norm(residual, weight, out);
+  contract::add_residual(delta, residual);
   const RowKernels& kernels = path_.of(residual.dtype).rows;
   const int64_t width = residual.shape[1];
   pool_->parallel_ranges(residual.shape[0], grain_rows(width), [&](IndexRange rows) {
@@ -72,7 +61,7 @@ void CpuOps::add_rms_norm(ConstTensorView delta, TensorView residual, ConstTenso
 }
 
 void CpuOps::add_residual(ConstTensorView delta, TensorView residual) {
-  check_residual(delta, residual);
+  contract::add_residual(delta, residual);
   const RowKernels& kernels = path_.of(residual.dtype).rows;
   pool_->parallel_ranges(residual.shape[0], grain_rows(residual.shape[1]), [&](IndexRange rows) {
     for (int64_t row = rows.begin; row < rows.end; ++row) add_row(kernels, delta, residual, row);
@@ -80,9 +69,8 @@ void CpuOps::add_residual(ConstTensorView delta, TensorView residual) {
 }
 
 void CpuOps::gate_mul(GateActivation activation, ConstTensorView gate_up, TensorView out) {
+  contract::gate_mul(gate_up, out);
   const int64_t tokens = out.shape[0], width = out.shape[1];
-  require(gate_up.shape == Shape{tokens, 2 * width} && gate_up.dtype == out.dtype,
-          "gate and up stand side by side");
   const RowKernels& kernels = path_.of(out.dtype).rows;
   pool_->parallel_ranges(tokens, grain_rows(width), [&](IndexRange rows) {
     for (int64_t row = rows.begin; row < rows.end; ++row)
@@ -92,8 +80,7 @@ void CpuOps::gate_mul(GateActivation activation, ConstTensorView gate_up, Tensor
 }
 
 void CpuOps::add(ConstTensorView a, ConstTensorView b, TensorView out) {
-  require(a.shape == b.shape && a.shape == out.shape && a.dtype == b.dtype && a.dtype == out.dtype,
-          "operands of an addition");
+  contract::add(a, b, out);
   const RowKernels& kernels = path_.of(out.dtype).rows;
   pool_->parallel_ranges(out.shape.elements(), grain_elements, [&](IndexRange range) {
     kernels.add(element(a, range.begin), element(b, range.begin), range.size(), element(out, range.begin));
@@ -115,8 +102,8 @@ void CpuOps::add_tree(std::span<const ConstTensorView> parts, TensorView out, Te
 }
 
 void CpuOps::add_bias(TensorView x, ConstTensorView bias) {
+  contract::add_bias(x, bias);
   const int64_t width = x.shape[1];
-  require(bias.shape == Shape{width} && bias.dtype == DType::fp32, "a bias has one fp32 for each column");
   const RowKernels& kernels = path_.of(x.dtype).rows;
   pool_->parallel_ranges(x.shape[0], grain_rows(width), [&](IndexRange rows) {
     for (int64_t row = rows.begin; row < rows.end; ++row)
@@ -125,14 +112,14 @@ void CpuOps::add_bias(TensorView x, ConstTensorView bias) {
 }
 
 void CpuOps::add_gated(ConstTensorView x, ConstTensorView gate, TensorView sum) {
+  contract::add_gated(x, gate, sum);
   pool_->parallel_ranges(x.shape[0], grain_rows(x.shape[1]),
                          [&](IndexRange rows) { reference::add_gated(x, gate, rows, sum); });
 }
 
 void CpuOps::gather_rows(ConstTensorView x, ConstTensorView rows, TensorView out) {
+  contract::gather_rows(x, rows, out);
   const int64_t width = x.shape.row_elements();
-  require(out.dtype == x.dtype && out.shape[0] == rows.shape[0] && out.shape.row_elements() == width,
-          "shapes of a gather");
   pool_->parallel_ranges(rows.shape[0], grain_rows(width), [&](IndexRange range) {
     for (int64_t i = range.begin; i < range.end; ++i) {
       const int32_t row = rows.as<int32_t>()[i];

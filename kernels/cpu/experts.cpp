@@ -1,3 +1,4 @@
+#include <kernels/contracts.hpp>
 #include <kernels/cpu/cpu_ops.hpp>
 
 #include <algorithm>
@@ -95,10 +96,9 @@ void CpuOps::multiply_grouped(const GroupedProduct& product) {
 
 void CpuOps::grouped_matmul(ConstTensorView x, const Routing& routing, std::span<const Weight* const> weights,
                             TensorView out, ConstTensorView row_maxima) {
+  contract::grouped_matmul(x, weights, out);
+  require(out.shape[0] >= routing.rows(), "grouped_matmul: rows of every expert");
   const int64_t columns = weights[0]->rows;
-  require(x.shape[1] == weights[0]->columns && out.shape[1] == columns && out.dtype == DType::fp32 &&
-              x.dtype == weights[0]->dtype && x.shape[0] >= routing.rows() && out.shape[0] >= routing.rows(),
-          "grouped_matmul: shapes and types agree");
   const auto multiply = [&](const RowBlock& rows, MatmulBlock block, int64_t first, int64_t count,
                             GroupedProduct::Panels panels) {
     block.width = std::min(columns - first * panel_width, count * panel_width);
@@ -112,12 +112,10 @@ void CpuOps::grouped_matmul(ConstTensorView x, const Routing& routing, std::span
 void CpuOps::grouped_matmul_gate_mul(GateActivation activation, ConstTensorView x, const Routing& routing,
                                      std::span<const Weight* const> weights, ConstTensorView biases,
                                      TensorView out) {
+  contract::grouped_matmul_gate_mul(x, routing, weights, biases, out);
   const int64_t width = out.shape[1], half = weights[0]->rows / 2;
-  require(x.shape[1] == weights[0]->columns && half % panel_width == 0 && width <= half &&
-              out.dtype == x.dtype && x.dtype == weights[0]->dtype && out.shape[0] >= routing.rows(),
-          "grouped_matmul_gate_mul: shapes and types agree");
-  require(biases.empty() || biases.shape == Shape{routing.experts.size(), 2 * half},
-          "grouped_matmul_gate_mul: a bias for each row of each expert");
+  require(half % panel_width == 0 && out.shape[0] >= routing.rows(),
+          "grouped_matmul_gate_mul: halves of whole panels, rows of every expert");
   const RowKernels& elementwise = path_.of(x.dtype).rows;
   const auto multiply = [&](const RowBlock& rows, MatmulBlock block, int64_t first, int64_t count,
                             GroupedProduct::Panels panels) {
@@ -150,9 +148,8 @@ void CpuOps::grouped_matmul_gate_mul(GateActivation activation, ConstTensorView 
 }
 
 int64_t CpuOps::route(ConstTensorView logits, const Router& router, Routing& routing) {
+  contract::route(logits, router, routing);
   const int64_t tokens = logits.shape[0], experts = logits.shape[1];
-  require(logits.dtype == DType::fp32 && router.suits(experts) && routing.counts.shape == Shape{experts},
-          "route: fp32 logits of all experts");
   choices_.resize(static_cast<size_t>(tokens * router.per_token));
   router_rows_.resize(static_cast<size_t>(2 * tokens * experts));
   constexpr int64_t grain = 1 << 12;  // logits
@@ -177,6 +174,7 @@ int64_t CpuOps::route(ConstTensorView logits, const Router& router, Routing& rou
 
 void CpuOps::combine(ConstTensorView rows, const Routing& routing, ConstTensorView biases, int64_t slices,
                      TensorView out) {
+  contract::combine(rows, routing, biases, slices, out);
   constexpr int64_t grain = 1 << 14;  // elements
   const int64_t width = std::max<int64_t>(1, out.shape[1]);
   pool_->parallel_ranges(out.shape[0], std::max<int64_t>(1, grain / width), [&](IndexRange tokens) {
@@ -185,7 +183,8 @@ void CpuOps::combine(ConstTensorView rows, const Routing& routing, ConstTensorVi
 }
 
 void CpuOps::widen(ConstTensorView x, TensorView out) {
-  require(x.dtype == DType::bf16 && out.dtype == DType::fp32 && x.shape == out.shape, "widen: bf16 to fp32");
+  contract::widen(x, out);
+  require(x.dtype == DType::bf16, "widen: from bf16");
   constexpr int64_t grain = 1 << 15;  // elements
   pool_->parallel_ranges(x.shape.elements(), grain, [&](IndexRange range) {
     for (int64_t i = range.begin; i < range.end; ++i)

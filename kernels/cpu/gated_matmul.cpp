@@ -1,3 +1,4 @@
+#include <kernels/contracts.hpp>
 #include <kernels/cpu/cpu_ops.hpp>
 #include <kernels/cpu/packed_rows.hpp>
 
@@ -12,10 +13,8 @@ constexpr int64_t l1_floats = 4 << 10;
 // sums are in a cache; else all sums go through memory. They are fp32 in both cases: the bits are the same.
 bool CpuOps::matmul_gate_mul(GateActivation activation, ConstTensorView x, const Weight& gate_up,
                              ConstTensorView bias, TensorView out) {
+  contract::matmul_gate_mul(x, gate_up, bias, out);
   const int64_t rows = x.shape[0], width = out.shape[1];
-  require(x.shape[1] == gate_up.columns && out.shape[0] == rows && gate_up.rows == 2 * width &&
-              x.dtype == gate_up.dtype && out.dtype == x.dtype,
-          "matmul_gate_mul: shapes and types agree");
   if (out.empty()) return true;
   const RowKernels& kernels = path_.of(x.dtype).rows;
   const auto gate = [&](int64_t row, int64_t column, int64_t columns, const float* gates, const float* ups) {

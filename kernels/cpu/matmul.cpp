@@ -1,3 +1,4 @@
+#include <kernels/contracts.hpp>
 #include <kernels/cpu/cpu_ops.hpp>
 #include <kernels/cpu/panel_product.hpp>
 #include <kernels/reference/codes.hpp>
@@ -142,13 +143,8 @@ uint32_t* CpuOps::pack_rows(const PanelProduct& product, const ProductRows& rows
 
 void CpuOps::matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
                     ConstTensorView row_maxima) {
+  contract::matmul(x, weight, bias, out);
   const int64_t rows = x.shape[0];
-  require(x.shape[1] == weight.columns && out.shape[0] == rows && out.shape[1] == weight.rows,
-          "matmul: shapes agree");
-  require(x.dtype == weight.dtype && (out.dtype == x.dtype || out.dtype == DType::fp32),
-          "matmul: types agree");
-  require(!bias.data || (bias.dtype == DType::fp32 && bias.shape.elements() == weight.rows),
-          "matmul: an fp32 bias for each column");
   if (out.empty()) return;
   const PanelProduct product(path_, weight);
   const RowTiles tiles = product.tiles(rows);
@@ -174,7 +170,7 @@ void CpuOps::matmul(ConstTensorView x, const Weight& weight, ConstTensorView bia
 
 // Rows of x are heads of tokens here.
 void CpuOps::matmul_heads(ConstTensorView x, std::span<const Weight* const> weights, TensorView out) {
-  require(suits_heads(x, weights, out), "matmul_heads: shapes and types agree");
+  contract::matmul_heads(x, weights, out);
   const auto heads = static_cast<int64_t>(weights.size()), tokens = x.shape[0], stride = out.shape[1] / heads;
   if (tokens == 0) return;
   const Weight& shape = *weights[0];
@@ -234,10 +230,7 @@ void read_row(const Weight& table, const PanelLayout& layout, int64_t row, Eleme
 }  // namespace
 
 void CpuOps::embed(ConstTensorView ids, const Weight& table, IndexRange vocabulary, TensorView out) {
-  require(ids.dtype == DType::int32 && out.dtype == table.dtype,
-          "embed: ids are int32, rows are of the table's type");
-  require(out.shape[0] == ids.shape[0] && out.shape[1] == table.columns && vocabulary.size() <= table.rows,
-          "embed: shapes agree");
+  contract::embed(ids, table, vocabulary, out);
   const PanelLayout layout = path_.of(table.dtype).matmul.layout;
   const size_t row_bytes = static_cast<size_t>(table.columns) * size_of(table.dtype);
   pool_->parallel_ranges(ids.shape[0], 8, [&](IndexRange tokens) {

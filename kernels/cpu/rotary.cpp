@@ -1,3 +1,4 @@
+#include <kernels/contracts.hpp>
 #include <kernels/cpu/cpu_ops.hpp>
 #include <kernels/cpu/cpu_pages.hpp>
 #include <kernels/reference/rows.hpp>
@@ -7,15 +8,12 @@
 namespace maniple::cpu {
 namespace {
 
-const float* norm_weight(ConstTensorView weight, int64_t lanes) {
-  if (weight.empty()) return nullptr;
-  require(weight.shape == Shape{lanes}, "rotary_store: a head norm of another size");
-  return weight.as<float>();
-}
+const float* norm_weight(ConstTensorView weight) { return weight.empty() ? nullptr : weight.as<float>(); }
 
 }  // namespace
 
 void CpuOps::head_squares(ConstTensorView qkv, const HeadLayout& heads, TensorView out) {
+  contract::head_squares(qkv, heads, out);
   pool_->parallel_ranges(qkv.shape[0], 4,
                          [&](IndexRange tokens) { reference::head_squares(qkv, heads, tokens, out); });
 }
@@ -23,21 +21,14 @@ void CpuOps::head_squares(ConstTensorView qkv, const HeadLayout& heads, TensorVi
 void CpuOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, const HeadNorms& norms,
                           ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
                           const KvPages& pages) {
+  contract::rotary_store(qkv, heads, norms, cos_sin, batch, queries, pages);
   const int64_t head_dim = heads.key_dim, rotary_width = cos_sin.shape[1];
-  const CpuPages cache(pages);
   require(head_dim % 16 == 0 && head_dim <= max_rotary_head_dim, "rotary_store: head size");
-  require(qkv.shape == Shape{batch.tokens(), heads.qkv_width()} &&
-              queries.shape == Shape{batch.tokens(), heads.query_width()},
-          "rotary_store: qkv or queries of another shape");
-  require(pages.layout.holds(heads, qkv.dtype) && heads.value_dim == head_dim && !pages.layout.shared,
-          "rotary_store: keys and values differ");
-  require(rotary_width % 16 == 0 && rotary_width <= head_dim, "rotary_store: angles of another layout");
-  require(queries.dtype == qkv.dtype, "rotary_store: qkv and queries differ in type");
+  const CpuPages cache(pages);
   const RotaryKernel kernel = path_.of(qkv.dtype).rotary;
   const auto element = static_cast<int64_t>(size_of(qkv.dtype));
   const bool whole = !norms.squares.empty();
-  const float* query_norm = norm_weight(norms.query, whole ? heads.query_width() : head_dim);
-  const float* key_norm = norm_weight(norms.key, whole ? heads.kv_width() : head_dim);
+  const float *query_norm = norm_weight(norms.query), *key_norm = norm_weight(norms.key);
   pool_->parallel_ranges(batch.tokens(), 4, [&](IndexRange range) {
     for (int64_t t = range.begin; t < range.end; ++t) {
       const int64_t slot = batch.slots.as<int32_t>()[t], position = batch.positions.as<int32_t>()[t];
@@ -74,13 +65,11 @@ bool rotates(int64_t lanes, int64_t rotary_width) {
 // A word of a latent row belongs to several positions: elements are stored one by one.
 void CpuOps::latent_store(ConstTensorView rows, const LatentNorm& norm, ConstTensorView cos_sin,
                           const AttentionBatch& batch, const KvPages& pages) {
+  contract::latent_store(rows, norm, cos_sin, batch, pages);
   const KvLayout& layout = pages.layout;
   const int64_t compressed = layout.value_dim, rotary = layout.key_dim - compressed,
                 rotary_width = cos_sin.shape[1];
-  require(layout.shared && layout.dtype == rows.dtype && rows.shape == Shape{batch.tokens(), layout.key_dim},
-          "latent_store: rows and pages differ");
-  require(rotates(compressed, 0) && rotates(rotary, rotary_width) && norm.weight.shape == Shape{compressed},
-          "latent_store: a norm or angles of another size");
+  require(rotates(compressed, 0) && rotates(rotary, rotary_width), "latent_store: lanes");
   const CpuPages cache(pages);
   const RotaryKernel kernel = path_.of(rows.dtype).rotary;
   const auto element = static_cast<int64_t>(size_of(rows.dtype));
@@ -103,12 +92,10 @@ void CpuOps::latent_store(ConstTensorView rows, const LatentNorm& norm, ConstTen
 
 void CpuOps::latent_queries(ConstTensorView x, const HeadLayout& heads, ConstTensorView cos_sin,
                             const AttentionBatch& batch, TensorView queries) {
+  contract::latent_queries(x, heads, cos_sin, batch, queries);
   const int64_t lanes = heads.key_dim - heads.value_dim, width = x.shape[1] / heads.query_heads,
                 rotary_width = cos_sin.shape[1], tokens = batch.tokens();
-  require(queries.shape == Shape{tokens, heads.query_width()} && queries.dtype == x.dtype &&
-              x.shape == Shape{tokens, heads.query_heads * width} && width >= lanes &&
-              rotates(lanes, rotary_width),
-          "latent_queries: x, queries or angles of another shape");
+  require(rotates(lanes, rotary_width), "latent_queries: lanes");
   const RotaryKernel kernel = path_.of(x.dtype).rotary;
   const auto element = static_cast<int64_t>(size_of(x.dtype));
   pool_->parallel_ranges(tokens, 4, [&](IndexRange range) {

@@ -1,3 +1,4 @@
+#include <kernels/contracts.hpp>
 #include <kernels/cpu/cpu_ops.hpp>
 #include <kernels/reference/candidates.hpp>
 #include <kernels/reference/noise.hpp>
@@ -33,10 +34,7 @@ class GatheredRow {
         width_(gathered.shape[2]),
         vocabulary_size_(vocabulary_size),
         first_(gathered.as<float>() + row * width_),
-        stride_(gathered.shape[1] * width_) {
-    require(0 < vocabulary_size && vocabulary_size <= shards_ * width_ && row < gathered.shape[1],
-            "gathered logits do not cover the vocabulary");
-  }
+        stride_(gathered.shape[1] * width_) {}
 
   // Calls f(first id, logits) for each shard.
   template <typename F>
@@ -227,16 +225,11 @@ class RowFilter {
   float maximum_ = -infinity;
 };
 
-void check_logits(ConstTensorView logits, IndexRange vocabulary, size_t rows) {
-  require(logits.dtype == DType::fp32 && logits.shape.rank() == 2, "logits are fp32 rows");
-  require(vocabulary.size() <= logits.shape[1] && rows == static_cast<size_t>(logits.shape[0]),
-          "logits of other rows or another vocabulary");
-}
-
 }  // namespace
 
 void CpuOps::candidates(ConstTensorView logits, IndexRange vocabulary, ConstTensorView listed,
                         std::span<CandidateList> lists) {
+  contract::candidates(logits, vocabulary, listed, lists);
   for_rows(lists.size(), [&](size_t i, FilterScratch& scratch) {
     collect_largest(path_.sampling, logits, vocabulary, listed.as<int32_t>()[i], max_candidates, scratch);
     lists[i] = reference::list_of(scratch.entries);
@@ -246,8 +239,8 @@ void CpuOps::candidates(ConstTensorView logits, IndexRange vocabulary, ConstTens
 void CpuOps::filter_candidates(std::span<const CandidateList> lists, ConstTensorView logits,
                                IndexRange vocabulary, ConstTensorView listed,
                                std::span<const SamplingRow> rows, std::span<Cut> cuts) {
+  contract::filter_candidates(lists, logits, vocabulary, listed, rows, cuts);
   const auto count = static_cast<size_t>(listed.shape[0]);
-  require(count > 0 && lists.size() % count == 0 && cuts.size() == rows.size(), "shapes of filters");
   for_rows(count, [&](size_t i, FilterScratch& scratch) {
     std::vector<const CandidateList*> of_shards;
     for (size_t at = i; at < lists.size(); at += count) of_shards.push_back(&lists[at]);
@@ -268,7 +261,7 @@ void CpuOps::adjust_logits(TensorView logits, IndexRange vocabulary, std::span<c
 
 void CpuOps::filter_logits(ConstTensorView gathered, int64_t vocabulary_size, ConstTensorView listed,
                            std::span<const SamplingRow> rows, std::span<Cut> cuts) {
-  require(cuts.size() == rows.size(), "a cut for each row");
+  contract::filter_logits(gathered, vocabulary_size, listed, rows, cuts);
   const bool all = static_cast<size_t>(gathered.shape[1]) == rows.size();
   for_rows(static_cast<size_t>(listed.shape[0]), [&](size_t i, FilterScratch& scratch) {
     const int32_t row = listed.as<int32_t>()[i];
@@ -293,8 +286,7 @@ void CpuOps::for_rows(size_t count, FunctionRef<void(size_t, FilterScratch&)> f)
 
 void CpuOps::best_candidates(ConstTensorView logits, IndexRange vocabulary, std::span<const SamplingRow> rows,
                              std::span<const Cut> cuts, std::span<Candidate> out) {
-  check_logits(logits, vocabulary, rows.size());
-  require(out.size() == rows.size(), "one candidate for each row");
+  contract::best_candidates(logits, vocabulary, rows, out);
   for_rows(rows.size(), [&](size_t r, FilterScratch& scratch) {
     const std::span<const float> row = shard_row(logits, vocabulary, static_cast<int64_t>(r));
     const SamplingRow& how = rows[r];
@@ -325,7 +317,7 @@ void CpuOps::best_candidates(ConstTensorView logits, IndexRange vocabulary, std:
 }
 
 void CpuOps::row_maxima(ConstTensorView logits, IndexRange vocabulary, std::span<float> maxima) {
-  check_logits(logits, vocabulary, maxima.size());
+  contract::shard(logits, vocabulary, std::ssize(maxima));
   pool_->parallel_tasks(logits.shape[0], [&](int64_t row) {
     maxima[static_cast<size_t>(row)] =
         path_.sampling.maximum(logits.as<float>() + row * logits.shape[1], vocabulary.size());
@@ -334,12 +326,9 @@ void CpuOps::row_maxima(ConstTensorView logits, IndexRange vocabulary, std::span
 
 void CpuOps::exp_sums(ConstTensorView logits, IndexRange vocabulary, std::span<const float> maxima,
                       int chunks, std::span<float> sums) {
+  contract::exp_sums(logits, vocabulary, maxima, chunks, sums);
   const auto rows = static_cast<size_t>(logits.shape[0]);
-  check_logits(logits, vocabulary, rows);
   const int64_t width = logits.shape[1], part = width / chunks;
-  require(width % chunks == 0 && sums.size() == rows * static_cast<size_t>(chunks),
-          "a padded vocabulary divides by its chunks");
-  require(maxima.size() % rows == 0, "maxima of every shard for each row");
   pool_->parallel_tasks(logits.shape[0] * chunks, [&](int64_t task) {
     const int64_t row = task / chunks, begin = task % chunks * part;
     const int64_t count = std::clamp<int64_t>(vocabulary.size() - begin, 0, part);
@@ -350,7 +339,7 @@ void CpuOps::exp_sums(ConstTensorView logits, IndexRange vocabulary, std::span<c
 
 void CpuOps::largest_logits(ConstTensorView logits, IndexRange vocabulary, int64_t row,
                             std::span<TokenLogit> out) {
-  require(out.size() <= static_cast<size_t>(vocabulary.size()), "more logits asked for than there are");
+  contract::largest_logits(logits, vocabulary, row, out);
   if (out.empty()) return;
   FilterScratch& scratch = filter_scratch_[0];
   collect_largest(path_.sampling, logits, vocabulary, row, out.size(), scratch);

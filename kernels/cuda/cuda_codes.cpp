@@ -1,7 +1,9 @@
+#include <kernels/contracts.hpp>
 #include <kernels/cuda/cuda_ops.hpp>
 #include <kernels/cuda/dequant_gemm.hpp>
 #include <kernels/cuda/experts.hpp>
 #include <kernels/cuda/narrow.hpp>
+#include <kernels/cuda/skinny_gemm.hpp>
 #include <kernels/reference/codes.hpp>
 
 #include <fmt/format.h>
@@ -193,18 +195,31 @@ FinishArguments CudaOps::finish_of(const Weight& weight, ConstTensorView bias) {
           bias.empty() ? nullptr : bias.as<float>()};
 }
 
-bool CudaOps::multiply_few_rows_by_codes(ConstTensorView x, const Weight& weight, ConstTensorView bias,
-                                         TensorView out, ConstTensorView row_maxima,
-                                         std::optional<GateActivation> gate) {
-  const int64_t m = x.shape[0], stride = padded(weight.columns);
-  if (m > max_code_rows || x.dtype == DType::fp32) return false;
-  const ConstTensorView inputs = rounded_inputs(x, weight, row_maxima, {0, m}, stride, inputs_part);
-  return dequant_gemm(
-      stream_,
-      {{x.dtype, out.dtype, inputs.data, nullptr, nullptr, out.data, narrow(m), narrow(weight.rows),
-        narrow(stride), gate.has_value(), gate.value_or(GateActivation::silu)},
-       finish_of(weight, bias)},
-      {skinny_partials_.view().as<float>(), skinny_arrivals_.view().as<int32_t>()});
+bool CudaOps::multiply_few_rows(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
+                                ConstTensorView row_maxima, std::optional<GateActivation> gate) {
+  const SkinnyGemmWorkspace workspace{skinny_partials_.view().as<float>(),
+                                      skinny_arrivals_.view().as<int32_t>()};
+  SkinnyGemmArguments product{x.dtype,
+                              out.dtype,
+                              x.data,
+                              nullptr,
+                              nullptr,
+                              out.data,
+                              narrow(x.shape[0]),
+                              narrow(weight.rows),
+                              narrow(weight.columns),
+                              gate.has_value(),
+                              gate.value_or(GateActivation::silu)};
+  if (weight.format == WeightFormat::dense) {
+    product.weight = weight.packed.view().data;
+    product.bias = floats_of(bias);
+    return skinny_gemm(stream_, product, workspace);
+  }
+  if (product.m > max_code_rows || x.dtype == DType::fp32) return false;
+  const int64_t stride = padded(weight.columns);
+  product.x = rounded_inputs(x, weight, row_maxima, {0, product.m}, stride, inputs_part).data;
+  product.k = narrow(stride);
+  return dequant_gemm(stream_, {product, finish_of(weight, bias)}, workspace);
 }
 
 // Tensors of the scratch memory for some rows of x, as many as fit.
@@ -318,9 +333,7 @@ std::string CudaOps::warning() const {
 
 void CudaOps::multiply_codes(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
                              ConstTensorView row_maxima) {
-  if (multiply_few_rows_by_codes(x, weight, bias, out, row_maxima, {}) ||
-      multiply_by_library(x, weight, bias, out, row_maxima))
-    return;
+  if (multiply_by_library(x, weight, bias, out, row_maxima)) return;
   const CodePanels panels(x, weight);
   const FinishArguments finish = finish_of(weight, bias);
   for (int64_t row = 0; row < x.shape[0]; row += panels.rows) {
@@ -402,17 +415,14 @@ void CudaOps::embed_codes(ConstTensorView ids, const Weight& table, IndexRange v
 }
 
 void CudaOps::row_abs_maxima(ConstTensorView x, TensorView out) {
-  require(out.shape == Shape{x.shape[0]} && out.dtype == DType::fp32, "a maximum for each row");
+  contract::row_abs_maxima(x, out);
   cuda::row_abs_maxima(stream_, x.dtype, x.data, out.as<float>(), narrow(x.shape[0]), narrow(x.shape[1]));
 }
 
 void CudaOps::gather_columns(ConstTensorView x, ConstTensorView order, TensorView out) {
-  const int64_t tokens = out.shape[0], columns = out.shape[1];
-  require(x.shape.rank() == 3 && x.shape[1] == tokens && x.dtype == out.dtype &&
-              order.shape == Shape{columns} && order.dtype == DType::int32,
-          "gather_columns: shapes and types agree");
-  cuda::gather_columns(stream_, x.dtype, x.data, order.as<int32_t>(), out.data, narrow(tokens),
-                       narrow(x.shape[2]), narrow(columns));
+  contract::gather_columns(x, order, out);
+  cuda::gather_columns(stream_, x.dtype, x.data, order.as<int32_t>(), out.data, narrow(out.shape[0]),
+                       narrow(x.shape[2]), narrow(out.shape[1]));
 }
 
 }  // namespace maniple::cuda

@@ -32,9 +32,8 @@ class CudaDevice : public Device {
   // there is no such GPU. Selects the GPU for the calling thread.
   explicit CudaDevice(int index);
 
-  std::string description() const override {
-    return description_;
-  }  // "cuda, NVIDIA H200, GPU-0a1b..., 132 SMs"
+  // "cuda, NVIDIA H200, GPU-0a1b..., 132 SMs"
+  std::string description() const override { return description_; }
   bool shares_host_memory() const override { return false; }
   std::byte* allocate(size_t bytes) override;
   void release(std::byte* memory, size_t bytes) noexcept override;
@@ -52,9 +51,8 @@ class CudaDevice : public Device {
 
   device::Stream stream() const { return stream_.get(); }
   std::string uuid() const override { return uuid_; }  // "GPU-" and 32 hexadecimal digits in five groups
-  const std::string& bus() const {
-    return bus_;
-  }  // as GpuIdentity::bus; parts of one GPU (MIG) have the same
+  // As GpuIdentity::bus; parts of one GPU (MIG) have the same.
+  const std::string& bus() const { return bus_; }
 
  private:
   class CudaDownload;

@@ -1,3 +1,4 @@
+#include <kernels/contracts.hpp>
 #include <kernels/cuda/cuda_ops.hpp>
 #include <kernels/cuda/elementwise.hpp>
 #include <kernels/cuda/experts.hpp>
@@ -15,8 +16,6 @@ namespace {
 int64_t route_rows(device::Stream stream, const Router& router, const Routing& routing, const float* logits,
                    const RouterProduct& product = {}) {
   const int64_t tokens = routing.chosen.shape[0], all = routing.counts.shape[0];
-  require(router.suits(all) && routing.chosen.shape[1] == Routing::experts_a_token(router, routing.experts),
-          "route: a router of so many experts");
   route_tokens(stream, product,
                {narrow(router.per_token), router.normalise, router.scoring == RouterScoring::sigmoid,
                 router.group_score == GroupScore::top2, narrow(router.groups), narrow(router.kept_groups),
@@ -32,16 +31,13 @@ int64_t route_rows(device::Stream stream, const Router& router, const Routing& r
 }  // namespace
 
 int64_t CudaOps::route(ConstTensorView logits, const Router& router, Routing& routing) {
-  const Shape whole{routing.chosen.shape[0], routing.counts.shape[0]};
-  require(logits.dtype == DType::fp32 && logits.shape == whole, "route: fp32 logits of all experts");
+  contract::route(logits, router, routing);
   return route_rows(stream_, router, routing, logits.as<float>());
 }
 
 std::optional<int64_t> CudaOps::matmul_route(ConstTensorView x, const Weight& gate, const Router& router,
                                              Routing& routing) {
-  require(x.shape == Shape{routing.chosen.shape[0], gate.columns} && gate.dtype == DType::fp32 &&
-              gate.rows == routing.counts.shape[0],
-          "matmul_route: an fp32 gate of all experts");
+  contract::matmul_route(x, gate, router, routing);
   if (x.shape[0] > max_routed_tokens || x.shape[0] * gate.rows > skinny_partial_floats) return {};
   float* const logits = skinny_partials_.view().as<float>();
   return route_rows(stream_, router, routing, logits,
@@ -65,8 +61,8 @@ const std::byte* CudaOps::table_of(std::span<const std::byte> bytes) {
 }
 
 void CudaOps::multiply_grouped(ConstTensorView x, const int32_t* x_rows, const Routing& routing,
-                               std::span<const Weight* const> weights, TensorView out,
-                               const GroupedFinish& finish, ConstTensorView row_maxima) {
+                               std::span<const Weight* const> weights, ConstTensorView biases, TensorView out,
+                               std::optional<GateActivation> gate, ConstTensorView row_maxima) {
   const Weight& first = *weights[0];
   if (out.empty()) return;
   GroupedArguments product{.dtype = x.dtype,
@@ -81,10 +77,10 @@ void CudaOps::multiply_grouped(ConstTensorView x, const int32_t* x_rows, const R
                            .n = narrow(first.rows),
                            .k = narrow(first.columns),
                            .width = narrow(out.shape[1]),
-                           .gated = finish.gate.has_value(),
+                           .gated = gate.has_value(),
                            .aligned = false,
-                           .gate = finish.gate.value_or(GateActivation::silu),
-                           .biases = floats_of(finish.biases)};
+                           .gate = gate.value_or(GateActivation::silu),
+                           .biases = floats_of(biases)};
   if (first.format != WeightFormat::dense) return multiply_grouped_codes(product, x, weights, row_maxima);
   const auto is_aligned = [](const std::byte* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; };
   product.aligned =
@@ -98,28 +94,20 @@ void CudaOps::multiply_grouped(ConstTensorView x, const int32_t* x_rows, const R
 void CudaOps::grouped_matmul_gate_mul(GateActivation activation, ConstTensorView x, const Routing& routing,
                                       std::span<const Weight* const> weights, ConstTensorView biases,
                                       TensorView out) {
-  require(x.shape[1] == weights[0]->columns && 2 * out.shape[1] <= weights[0]->rows && out.dtype == x.dtype &&
-              x.dtype == weights[0]->dtype &&
-              (biases.empty() || biases.shape == Shape{routing.experts.size(), weights[0]->rows}),
-          "grouped_matmul_gate_mul: shapes and types agree");
-  multiply_grouped(x, routing.tokens.as<int32_t>(), routing, weights, out, {activation, biases}, {});
+  contract::grouped_matmul_gate_mul(x, routing, weights, biases, out);
+  multiply_grouped(x, routing.tokens.as<int32_t>(), routing, weights, biases, out, activation, {});
 }
 
 void CudaOps::grouped_matmul(ConstTensorView x, const Routing& routing,
                              std::span<const Weight* const> weights, TensorView out,
                              ConstTensorView row_maxima) {
-  require(x.shape == Shape{out.shape[0], weights[0]->columns} && out.shape[1] == weights[0]->rows &&
-              out.dtype == DType::fp32 && x.dtype == weights[0]->dtype,
-          "grouped_matmul: shapes and types agree");
-  multiply_grouped(x, nullptr, routing, weights, out, {}, row_maxima);
+  contract::grouped_matmul(x, weights, out);
+  multiply_grouped(x, nullptr, routing, weights, {}, out, {}, row_maxima);
 }
 
 void CudaOps::combine(ConstTensorView rows, const Routing& routing, ConstTensorView biases, int64_t slices,
                       TensorView out) {
-  require(rows.dtype == DType::fp32 && out.dtype == DType::fp32 && rows.shape[1] == out.shape[1] &&
-              routing.chosen.shape[0] == out.shape[0] && routing.experts.size() % slices == 0 &&
-              (biases.empty() || biases.shape == Shape{routing.experts.size(), rows.shape[1]}),
-          "combine: fp32 rows, sums and biases, equal slices of experts");
+  contract::combine(rows, routing, biases, slices, out);
   combine_rows(stream_, {rows.as<float>(), routing.weights.as<float>(), routing.chosen.as<int32_t>(),
                          routing.places.as<int32_t>(), out.as<float>(), narrow(out.shape[0]),
                          narrow(routing.chosen.shape[1]), narrow(out.shape[1]),
@@ -127,7 +115,7 @@ void CudaOps::combine(ConstTensorView rows, const Routing& routing, ConstTensorV
 }
 
 void CudaOps::widen(ConstTensorView x, TensorView out) {
-  require(out.dtype == DType::fp32 && x.shape == out.shape, "widen: to fp32");
+  contract::widen(x, out);
   cuda::widen(stream_, x.dtype, x.data, out.as<float>(), x.shape.elements());
 }
 

@@ -1,3 +1,4 @@
+#include <kernels/contracts.hpp>
 #include <kernels/cuda/cuda_ops.hpp>
 #include <kernels/cuda/latent.hpp>
 #include <kernels/cuda/narrow.hpp>
@@ -6,7 +7,7 @@
 namespace maniple::cuda {
 
 void CudaOps::matmul_heads(ConstTensorView x, std::span<const Weight* const> weights, TensorView out) {
-  require(suits_heads(x, weights, out), "shapes of a product by heads");
+  contract::matmul_heads(x, weights, out);
   const auto heads = static_cast<int64_t>(weights.size());
   if (x.shape[0] > 0)
     multiply_heads(stream_, {.x_dtype = x.dtype,
@@ -24,12 +25,8 @@ void CudaOps::matmul_heads(ConstTensorView x, std::span<const Weight* const> wei
 
 void CudaOps::latent_store(ConstTensorView rows, const LatentNorm& norm, ConstTensorView cos_sin,
                            const AttentionBatch& batch, const KvPages& pages) {
+  contract::latent_store(rows, norm, cos_sin, batch, pages);
   const KvLayout& layout = pages.layout;
-  require(layout.shared && layout.dtype == rows.dtype &&
-              rows.shape == Shape{batch.tokens(), layout.key_dim} &&
-              norm.weight.shape == Shape{layout.value_dim} &&
-              cos_sin.shape[1] <= layout.key_dim - layout.value_dim,
-          "shapes of latent rows");
   latent_rows(stream_, {.dtype = rows.dtype,
                         .from = rows.data,
                         .cos_sin = cos_sin.as<float>(),
@@ -49,10 +46,7 @@ void CudaOps::latent_store(ConstTensorView rows, const LatentNorm& norm, ConstTe
 
 void CudaOps::latent_queries(ConstTensorView x, const HeadLayout& heads, ConstTensorView cos_sin,
                              const AttentionBatch& batch, TensorView queries) {
-  const int64_t width = x.shape[1] / heads.query_heads, rotary = heads.key_dim - heads.value_dim;
-  require(queries.shape == Shape{batch.tokens(), heads.query_width()} && queries.dtype == x.dtype &&
-              width >= rotary && cos_sin.shape[1] <= rotary,
-          "shapes of latent queries");
+  contract::latent_queries(x, heads, cos_sin, batch, queries);
   latent_rows(stream_, {.dtype = x.dtype,
                         .from = x.data,
                         .cos_sin = cos_sin.as<float>(),
@@ -60,7 +54,7 @@ void CudaOps::latent_queries(ConstTensorView x, const HeadLayout& heads, ConstTe
                         .to = queries.data,
                         .tokens = narrow(batch.tokens()),
                         .heads = narrow(heads.query_heads),
-                        .from_lanes = narrow(width),
+                        .from_lanes = narrow(x.shape[1] / heads.query_heads),
                         .value_dim = narrow(heads.value_dim),
                         .key_dim = narrow(heads.key_dim),
                         .rotary_width = narrow(cos_sin.shape[1])});

@@ -1,3 +1,4 @@
+#include <kernels/contracts.hpp>
 #include <kernels/cuda/attention_prefill.hpp>
 #include <kernels/cuda/cuda_ops.hpp>
 #include <kernels/cuda/elementwise.hpp>
@@ -19,21 +20,9 @@ constexpr int64_t max_biased_columns = int64_t{1} << 18;
 static_assert(max_decode_sequences == max_gpu_sequences && max_head_dim == max_gpu_head_dim);
 constexpr int64_t usual_decode_counters = decode_counters(max_decode_sequences, 16);
 
-bool is_activation(DType dtype) {
-  return dtype == DType::bf16 || dtype == DType::fp16 || dtype == DType::fp32;
-}
-
-Logits shard_of(ConstTensorView logits, IndexRange vocabulary, size_t rows) {
-  require(logits.dtype == DType::fp32 && vocabulary.size() <= logits.shape[1] &&
-              rows == static_cast<size_t>(logits.shape[0]),
-          "logits of a shard are fp32 [rows, width]");
+Logits shard_of(ConstTensorView logits, IndexRange vocabulary) {
   return {logits.as<float>(), narrow(logits.shape[0]), narrow(logits.shape[1]),
           static_cast<int32_t>(vocabulary.begin), narrow(vocabulary.size())};
-}
-
-const float* norm_weight(ConstTensorView weight, int64_t lanes) {
-  require(weight.empty() || weight.shape == Shape{lanes}, "a head norm of another size");
-  return weight.empty() ? nullptr : weight.as<float>();
 }
 
 }  // namespace
@@ -56,42 +45,23 @@ ConstTensorView CudaOps::rounded_bias(ConstTensorView bias, DType dtype) {
   return {bias_.view().data, dtype, bias.shape};
 }
 
-bool CudaOps::multiply_few_rows(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
-                                std::optional<GateActivation> gate) {
-  if (weight.format != WeightFormat::dense) return multiply_few_rows_by_codes(x, weight, bias, out, {}, gate);
-  return skinny_gemm(
-      stream_,
-      {x.dtype, out.dtype, x.data, weight.packed.view().data, bias.empty() ? nullptr : bias.as<float>(),
-       out.data, narrow(x.shape[0]), narrow(weight.rows), narrow(weight.columns), gate.has_value(),
-       gate.value_or(GateActivation::silu)},
-      {skinny_partials_.view().as<float>(), skinny_arrivals_.view().as<int32_t>()});
-}
-
 void CudaOps::matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
                      ConstTensorView row_maxima) {
-  const int64_t m = x.shape[0], n = weight.rows, k = weight.columns;
-  require(x.shape == Shape{m, k} && out.shape == Shape{m, n} && x.dtype == weight.dtype &&
-              (out.dtype == x.dtype || out.dtype == DType::fp32),
-          "shapes of a matmul");
-  require(bias.empty() || (bias.shape == Shape{n} && bias.dtype == DType::fp32),
-          "a bias has one fp32 value for each output column");
-  if (m > 0 && weight.format != WeightFormat::dense) return multiply_codes(x, weight, bias, out, row_maxima);
-  if (m > 0 && !multiply_few_rows(x, weight, bias, out, {}))
-    gemm_->multiply(stream_, x, weight.packed, rounded_bias(bias, out.dtype), out);
+  contract::matmul(x, weight, bias, out);
+  if (out.empty()) return;
+  if (multiply_few_rows(x, weight, bias, out, row_maxima, {})) return;
+  if (weight.format != WeightFormat::dense) return multiply_codes(x, weight, bias, out, row_maxima);
+  gemm_->multiply(stream_, x, weight.packed, rounded_bias(bias, out.dtype), out);
 }
 
 bool CudaOps::matmul_gate_mul(GateActivation activation, ConstTensorView x, const Weight& weight,
                               ConstTensorView bias, TensorView out) {
-  require(x.shape == Shape{out.shape[0], weight.columns} && weight.rows == 2 * out.shape[1] &&
-              x.dtype == weight.dtype && out.dtype == x.dtype,
-          "gate and up are one product");
-  return out.shape[0] == 0 || multiply_few_rows(x, weight, bias, out, activation);
+  contract::matmul_gate_mul(x, weight, bias, out);
+  return out.shape[0] == 0 || multiply_few_rows(x, weight, bias, out, {}, activation);
 }
 
 void CudaOps::embed(ConstTensorView ids, const Weight& table, IndexRange vocabulary, TensorView out) {
-  require(ids.dtype == DType::int32 && out.dtype == table.dtype &&
-              out.shape == Shape{ids.shape[0], table.columns} && vocabulary.size() <= table.rows,
-          "shapes of an embedding");
+  contract::embed(ids, table, vocabulary, out);
   if (table.format != WeightFormat::dense) return embed_codes(ids, table, vocabulary, out);
   cuda::gather_rows(stream_, ids.as<int32_t>(), vocabulary.begin, vocabulary.size(), table.packed.view().data,
                     out.data, narrow(ids.shape[0]),
@@ -99,9 +69,7 @@ void CudaOps::embed(ConstTensorView ids, const Weight& table, IndexRange vocabul
 }
 
 void CudaOps::rms_norm(ConstTensorView x, ConstTensorView weight, float epsilon, TensorView out) {
-  require(x.shape.rank() == 2 && out.shape == x.shape && out.dtype == x.dtype && is_activation(x.dtype) &&
-              weight.shape == Shape{x.shape[1]},
-          "shapes of an rms norm");
+  contract::rms_norm(x, weight, out);
   void* const read_only = const_cast<std::byte*>(x.data);  // written only where there is a delta
   norm_rows(stream_, {x.dtype, read_only, nullptr, x.dtype, weight.as<float>(), epsilon, out.data,
                       narrow(x.shape[0]), narrow(x.shape[1])});
@@ -109,54 +77,42 @@ void CudaOps::rms_norm(ConstTensorView x, ConstTensorView weight, float epsilon,
 
 void CudaOps::add_rms_norm(ConstTensorView delta, TensorView residual, ConstTensorView weight, float epsilon,
                            TensorView out) {
-  require(residual.shape.rank() == 2 && delta.shape == residual.shape && out.shape == residual.shape &&
-              out.dtype == residual.dtype && is_activation(residual.dtype) &&
-              (delta.dtype == residual.dtype || delta.dtype == DType::fp32) &&
-              weight.shape == Shape{residual.shape[1]},
-          "shapes of a residual and what is added");
+  contract::add_residual(delta, residual);
+  contract::rms_norm(residual, weight, out);
   norm_rows(stream_, {residual.dtype, residual.data, delta.data, delta.dtype, weight.as<float>(), epsilon,
                       out.data, narrow(residual.shape[0]), narrow(residual.shape[1])});
 }
 
 void CudaOps::gate_mul(GateActivation activation, ConstTensorView gate_up, TensorView out) {
-  require(gate_up.shape == Shape{out.shape[0], 2 * out.shape[1]} && gate_up.dtype == out.dtype &&
-              is_activation(out.dtype),
-          "gate and up stand side by side");
+  contract::gate_mul(gate_up, out);
   cuda::gate_mul(stream_, activation, out.dtype, gate_up.data, out.data, out.shape[0], narrow(out.shape[1]));
 }
 
 void CudaOps::add(ConstTensorView a, ConstTensorView b, TensorView out) {
-  require(a.shape == b.shape && a.shape == out.shape && a.dtype == b.dtype && a.dtype == out.dtype &&
-              is_activation(a.dtype),
-          "operands of an addition");
+  contract::add(a, b, out);
   cuda::add(stream_, a.dtype, a.data, b.data, b.dtype, out.data, a.shape.elements());
 }
 
 void CudaOps::add_residual(ConstTensorView delta, TensorView residual) {
-  require(delta.shape == residual.shape && is_activation(residual.dtype) &&
-              (delta.dtype == residual.dtype || delta.dtype == DType::fp32),
-          "shapes of a residual and what is added");
+  contract::add_residual(delta, residual);
   cuda::add(stream_, residual.dtype, residual.data, delta.data, delta.dtype, residual.data,
             residual.shape.elements());
 }
 
 void CudaOps::add_gated(ConstTensorView x, ConstTensorView gate, TensorView sum) {
-  require(sum.shape == x.shape && gate.shape == Shape{x.shape[0], 1} && x.dtype == DType::fp32 &&
-              gate.dtype == DType::fp32 && sum.dtype == DType::fp32,
-          "add_gated: shapes and types agree");
+  contract::add_gated(x, gate, sum);
   cuda::add_gated(stream_, x.as<float>(), gate.as<float>(), sum.as<float>(), x.shape[0], narrow(x.shape[1]));
 }
 
 void CudaOps::add_bias(TensorView x, ConstTensorView bias) {
-  require(bias.shape == Shape{x.shape[1]} && is_activation(x.dtype), "a bias has one value for each column");
+  contract::add_bias(x, bias);
   cuda::add_bias(stream_, x.dtype, x.data, bias.as<float>(), x.shape[0], narrow(x.shape[1]));
 }
 
 void CudaOps::gather_rows(ConstTensorView x, ConstTensorView rows, TensorView out) {
+  contract::gather_rows(x, rows, out);
   const int64_t row_bytes = x.shape.row_elements() * static_cast<int64_t>(size_of(x.dtype));
-  require(out.dtype == x.dtype && row_bytes % 2 == 0 && rows.dtype == DType::int32 &&
-              out.shape[0] == rows.shape[0] && out.shape.row_elements() == x.shape.row_elements(),
-          "shapes of a gather");
+  require(row_bytes % 2 == 0, "gather_rows: whole pairs of bytes");
   cuda::gather_rows(stream_, rows.as<int32_t>(), 0, x.shape[0], x.data, out.data, narrow(rows.shape[0]),
                     row_bytes);
 }
@@ -175,9 +131,8 @@ void CudaOps::resolve_last_tokens(ConstTensorView last_tokens, TensorView ids, C
 }
 
 void CudaOps::head_squares(ConstTensorView qkv, const HeadLayout& heads, TensorView out) {
-  require(qkv.shape == Shape{out.shape[0], heads.qkv_width()} && heads.key_dim <= max_head_dim &&
-              out.shape[1] == heads.query_heads + heads.kv_heads && out.dtype == DType::fp32,
-          "head_squares: shapes and types agree");
+  contract::head_squares(qkv, heads, out);
+  require(heads.key_dim <= max_head_dim, "head_squares: head size");
   cuda::head_squares(stream_, qkv.dtype, qkv.data, out.as<float>(), narrow(out.shape[0]),
                      narrow(heads.query_heads), narrow(heads.kv_heads), narrow(heads.key_dim));
 }
@@ -185,24 +140,17 @@ void CudaOps::head_squares(ConstTensorView qkv, const HeadLayout& heads, TensorV
 void CudaOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, const HeadNorms& norms,
                            ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
                            const KvPages& pages) {
-  const int64_t tokens = batch.tokens(), dim = heads.key_dim;
-  const int64_t rotary_width = cos_sin.shape[1];
-  require(dim % 16 == 0 && dim <= max_head_dim && rotary_width % 16 == 0 && rotary_width <= dim,
-          "head size of a rotary embedding");
-  require(
-      qkv.shape == Shape{tokens, heads.qkv_width()} && queries.shape == Shape{tokens, heads.query_width()},
-      "shapes of a rotary embedding");
-  require(is_activation(qkv.dtype) && queries.dtype == qkv.dtype && pages.layout.holds(heads, qkv.dtype) &&
-              keeps_kv(pages.layout, qkv.dtype) && dim == heads.value_dim && !pages.layout.shared,
-          "the cache has other heads");
+  contract::rotary_store(qkv, heads, norms, cos_sin, batch, queries, pages);
+  const int64_t dim = heads.key_dim;
+  require(dim % 16 == 0 && dim <= max_head_dim, "rotary_store: head size");
   const PagedRows rows(pages);
   const bool whole = !norms.squares.empty();
   cuda::rotary_store(stream_, {qkv.dtype,
                                qkv.data,
                                cos_sin.as<float>(),
-                               norm_weight(norms.query, whole ? heads.query_width() : dim),
-                               norm_weight(norms.key, whole ? heads.kv_width() : dim),
-                               whole ? norms.squares.as<float>() : nullptr,
+                               floats_of(norms.query),
+                               floats_of(norms.key),
+                               floats_of(norms.squares),
                                whole ? narrow(norms.squares.shape[1]) : 0,
                                narrow(norms.query_heads),
                                norms.epsilon,
@@ -212,11 +160,11 @@ void CudaOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, const H
                                queries.data,
                                rows.keys.data,
                                rows.values.data,
-                               narrow(tokens),
+                               narrow(batch.tokens()),
                                narrow(heads.query_heads),
                                narrow(heads.kv_heads),
                                narrow(dim),
-                               narrow(rotary_width),
+                               narrow(cos_sin.shape[1]),
                                narrow(pages.layout.block_size),
                                pages.layout.dtype == DType::fp8,
                                pages.key_scale,
@@ -245,9 +193,9 @@ DecodeWorkspace CudaOps::decode_workspace(const AttentionArguments& arguments) {
 void CudaOps::attend(const AttentionCall& call) {
   const HeadLayout& heads = call.heads;
   const AttentionBatch& batch = call.batch;
-  require(call.consistent() && keeps_kv(call.pages.layout, call.queries.dtype) &&
-              is_activation(call.queries.dtype) && std::max(heads.key_dim, heads.value_dim) <= max_head_dim,
-          "shapes of an attention");
+  require(
+      contract::is_activation(call.queries.dtype) && std::max(heads.key_dim, heads.value_dim) <= max_head_dim,
+      "attention: head size and type");
   const PagedRows rows(call.pages);
   const AttentionArguments arguments{.dtype = call.queries.dtype,
                                      .queries = call.queries.data,
@@ -277,68 +225,59 @@ void CudaOps::attend(const AttentionCall& call) {
         {.value_dim = narrow(heads.value_dim),
          .value_stride = narrow(rows.layout.value_lanes()),
          .window = narrow(std::min<int64_t>(call.window, std::numeric_limits<int32_t>::max())),
-         .sinks = call.sinks.empty() ? nullptr : call.sinks.as<float>()});
+         .sinks = floats_of(call.sinks)});
   attention_decode(stream_, arguments, decode_workspace(arguments));
   if (arguments.tokens > arguments.sequences) attention_prefill(stream_, arguments);
 }
 
 void CudaOps::merge_partials(ConstTensorView partials, ConstTensorView sinks, TensorView out) {
-  const int64_t dim = partials.shape[3] - 2;
-  require(partials.dtype == DType::fp32 && is_activation(out.dtype) &&
-              out.shape == Shape{partials.shape[1], partials.shape[2] * dim} &&
-              (sinks.empty() || sinks.shape == Shape{partials.shape[2]}),
-          "shapes of partial attention");
+  contract::merge_partials(partials, sinks, out);
   cuda::merge_partials(stream_, out.dtype, partials.as<float>(), narrow(partials.shape[0]),
-                       narrow(partials.shape[1] * partials.shape[2]), narrow(dim),
-                       sinks.empty() ? nullptr : sinks.as<float>(), narrow(partials.shape[2]), out.data);
+                       narrow(partials.shape[1] * partials.shape[2]), narrow(partials.shape[3] - 2),
+                       floats_of(sinks), narrow(partials.shape[2]), out.data);
 }
 
 void CudaOps::adjust_logits(TensorView logits, IndexRange vocabulary, std::span<const AdjustedRow> rows,
                             const SequenceTables& tables) {
-  cuda::adjust_logits(stream_, logits.as<float>(),
-                      shard_of(logits, vocabulary, static_cast<size_t>(logits.shape[0])), rows.data(),
-                      narrow(static_cast<int64_t>(rows.size())), tables);
+  contract::shard(logits, vocabulary, logits.shape[0]);
+  cuda::adjust_logits(stream_, logits.as<float>(), shard_of(logits, vocabulary), rows.data(),
+                      narrow(rows.size()), tables);
 }
 
 void CudaOps::raw_logits(ConstTensorView raw, ConstTensorView rows, IndexRange vocabulary,
                          std::span<Candidate> candidates) {
-  cuda::raw_logits(stream_, shard_of(raw, vocabulary, static_cast<size_t>(rows.shape[0])), rows.as<int32_t>(),
-                   candidates.data());
+  contract::shard(raw, vocabulary, rows.shape[0]);
+  cuda::raw_logits(stream_, shard_of(raw, vocabulary), rows.as<int32_t>(), candidates.data());
 }
 
 void CudaOps::logits_of(ConstTensorView logits, ConstTensorView ids, IndexRange vocabulary,
                         std::span<float> out) {
-  cuda::logits_of(stream_, shard_of(logits, vocabulary, out.size()), ids.as<int32_t>(), out.data());
+  contract::shard(logits, vocabulary, std::ssize(out));
+  cuda::logits_of(stream_, shard_of(logits, vocabulary), ids.as<int32_t>(), out.data());
 }
 
 void CudaOps::candidates(ConstTensorView logits, IndexRange vocabulary, ConstTensorView listed,
                          std::span<CandidateList> lists) {
-  require(listed.shape == Shape{static_cast<int64_t>(lists.size())} &&
-              max_parts * lists.size_bytes() <= size_t{scratch_bytes},
-          "a list for each row, and room for those of its parts");
-  cuda::candidates(stream_, shard_of(logits, vocabulary, static_cast<size_t>(logits.shape[0])),
-                   listed.as<int32_t>(), narrow(listed.shape[0]),
+  contract::candidates(logits, vocabulary, listed, lists);
+  require(max_parts * lists.size_bytes() <= size_t{scratch_bytes}, "candidates: room for lists of parts");
+  cuda::candidates(stream_, shard_of(logits, vocabulary), listed.as<int32_t>(), narrow(listed.shape[0]),
                    reinterpret_cast<CandidateList*>(scratch_.view().data), lists.data());
 }
 
 void CudaOps::filter_candidates(std::span<const CandidateList> lists, ConstTensorView logits,
                                 IndexRange vocabulary, ConstTensorView listed,
                                 std::span<const SamplingRow> rows, std::span<Cut> cuts) {
-  const auto count = static_cast<size_t>(listed.shape[0]);
-  require(count > 0 && !lists.empty() && lists.size() % count == 0 && cuts.size() == rows.size(),
-          "lists of every shard for each row, and its cut");
-  cuda::filter_candidates(stream_, lists.data(), narrow(static_cast<int64_t>(lists.size() / count)),
-                          shard_of(logits, vocabulary, rows.size()), listed.as<int32_t>(),
-                          narrow(listed.shape[0]), rows.data(), cuts.data());
+  contract::filter_candidates(lists, logits, vocabulary, listed, rows, cuts);
+  cuda::filter_candidates(stream_, lists.data(), narrow(std::ssize(lists) / listed.shape[0]),
+                          shard_of(logits, vocabulary), listed.as<int32_t>(), narrow(listed.shape[0]),
+                          rows.data(), cuts.data());
 }
 
 void CudaOps::filter_logits(ConstTensorView gathered, int64_t vocabulary_size, ConstTensorView listed,
                             std::span<const SamplingRow> rows, std::span<Cut> cuts) {
+  contract::filter_logits(gathered, vocabulary_size, listed, rows, cuts);
+  require(vocabulary_size < (1 << 24), "filter_logits: ids that an fp32 holds");
   const bool in_place = static_cast<size_t>(gathered.shape[1]) == rows.size();
-  require(gathered.dtype == DType::fp32 && 0 < vocabulary_size && vocabulary_size < (1 << 24) &&
-              vocabulary_size <= gathered.shape[0] * gathered.shape[2] && cuts.size() == rows.size() &&
-              (in_place || gathered.shape[1] >= listed.shape[0]),
-          "whole logits of all rows or of the listed ones, and a cut for each row");
   const Logits logits{gathered.as<float>(), narrow(gathered.shape[1]), narrow(gathered.shape[2]), 0,
                       narrow(vocabulary_size)};
   cuda::filter_logits(stream_, logits, in_place, listed.as<int32_t>(), narrow(listed.shape[0]), rows.data(),
@@ -348,44 +287,36 @@ void CudaOps::filter_logits(ConstTensorView gathered, int64_t vocabulary_size, C
 void CudaOps::best_candidates(ConstTensorView logits, IndexRange vocabulary,
                               std::span<const SamplingRow> rows, std::span<const Cut> cuts,
                               std::span<Candidate> out) {
-  require(out.size() == rows.size(), "one candidate a row");
-  cuda::best_candidates(stream_, shard_of(logits, vocabulary, rows.size()), rows.data(), cuts.data(),
+  contract::best_candidates(logits, vocabulary, rows, out);
+  cuda::best_candidates(stream_, shard_of(logits, vocabulary), rows.data(), cuts.data(),
                         reinterpret_cast<Candidate*>(scratch_.view().data), out.data());
 }
 
 void CudaOps::choose(std::span<const Candidate> gathered, ConstTensorView seats, std::span<Candidate> out,
                      TensorView last_tokens) {
-  const size_t rows = out.size();
-  require(rows > 0 && !gathered.empty() && gathered.size() % rows == 0 &&
-              seats.shape == Shape{static_cast<int64_t>(rows)},
-          "candidates of every shard for each row, and its seat");
-  cuda::choose(stream_, gathered.data(), narrow(static_cast<int64_t>(gathered.size() / rows)),
-               narrow(static_cast<int64_t>(rows)), seats.as<int32_t>(), out.data(),
-               last_tokens.as<int32_t>());
+  contract::choose(gathered, seats, out);
+  cuda::choose(stream_, gathered.data(), narrow(gathered.size() / out.size()), narrow(out.size()),
+               seats.as<int32_t>(), out.data(), last_tokens.as<int32_t>());
 }
 
 void CudaOps::row_maxima(ConstTensorView logits, IndexRange vocabulary, std::span<float> maxima) {
-  cuda::row_maxima(stream_, shard_of(logits, vocabulary, maxima.size()), maxima.data());
+  contract::shard(logits, vocabulary, std::ssize(maxima));
+  cuda::row_maxima(stream_, shard_of(logits, vocabulary), maxima.data());
 }
 
 void CudaOps::exp_sums(ConstTensorView logits, IndexRange vocabulary, std::span<const float> maxima,
                        int chunks, std::span<float> sums) {
-  const auto rows = static_cast<size_t>(logits.shape[0]);
-  require(logits.shape[1] % chunks == 0 && sums.size() == rows * static_cast<size_t>(chunks) &&
-              maxima.size() % rows == 0,
-          "a padded vocabulary divides by its chunks");
-  cuda::exp_sums(stream_, shard_of(logits, vocabulary, rows), maxima.data(),
-                 narrow(static_cast<int64_t>(maxima.size() / rows)), chunks, sums.data());
+  contract::exp_sums(logits, vocabulary, maxima, chunks, sums);
+  cuda::exp_sums(stream_, shard_of(logits, vocabulary), maxima.data(),
+                 narrow(std::ssize(maxima) / logits.shape[0]), chunks, sums.data());
 }
 
 void CudaOps::largest_logits(ConstTensorView logits, IndexRange vocabulary, int64_t row,
                              std::span<TokenLogit> out) {
-  require(static_cast<int64_t>(out.size()) <= vocabulary.size() && out.size() <= max_largest_logits &&
-              row < logits.shape[0],
-          "more logits asked for than there are");
+  contract::largest_logits(logits, vocabulary, row, out);
+  require(out.size() <= max_largest_logits, "largest_logits: more than a block holds");
   if (out.empty()) return;
-  cuda::largest_logits(stream_, shard_of(logits, vocabulary, static_cast<size_t>(logits.shape[0])),
-                       narrow(row), narrow(static_cast<int64_t>(out.size())), out.data());
+  cuda::largest_logits(stream_, shard_of(logits, vocabulary), narrow(row), narrow(out.size()), out.data());
 }
 
 }  // namespace maniple::cuda

@@ -66,9 +66,9 @@ class CudaOps : public Ops {
     return !windowed && heads.key_dim == heads.value_dim && attention_on_tensor_cores(dtype, heads.key_dim);
   }
 
-  // gate: of a gated product.
+  // gate: of a gated product. False where there are too many rows, of a weight of codes or of elements.
   bool multiply_few_rows(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
-                         std::optional<GateActivation> gate);
+                         ConstTensorView row_maxima, std::optional<GateActivation> gate);
   void multiply_codes(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
                       ConstTensorView row_maxima);
   // Where both operands are codes and the library was found to multiply them right (prepare_matmul).
@@ -84,9 +84,6 @@ class CudaOps : public Ops {
   bool take_by_library(const Weight& weight);
   bool multiply_by_library(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
                            ConstTensorView row_maxima);
-  bool multiply_few_rows_by_codes(ConstTensorView x, const Weight& weight, ConstTensorView bias,
-                                  TensorView out, ConstTensorView row_maxima,
-                                  std::optional<GateActivation> gate);
   RoundArguments rounding_of(ConstTensorView x, const Weight& weight, ConstTensorView row_maxima,
                              IndexRange rows, TensorView out);
   ConstTensorView rounded_inputs(ConstTensorView x, const Weight& weight, ConstTensorView row_maxima,
@@ -95,15 +92,10 @@ class CudaOps : public Ops {
   void embed_codes(ConstTensorView ids, const Weight& table, IndexRange vocabulary, TensorView out);
   // Memory of scratch_ from a number of bytes on, up to another.
   TensorView scratch(IndexRange bytes, DType dtype, const Shape& shape);
-  // What is done to the sums of experts: biases as in grouped_matmul_gate_mul.
-  struct GroupedFinish {
-    std::optional<GateActivation> gate;
-    ConstTensorView biases;
-  };
-  // x_rows: the row of x for each row of out; null: the same.
+  // x_rows: the row of x for each row of out; null: the same. biases: as in grouped_matmul_gate_mul.
   void multiply_grouped(ConstTensorView x, const int32_t* x_rows, const Routing& routing,
-                        std::span<const Weight* const> weights, TensorView out, const GroupedFinish& finish,
-                        ConstTensorView row_maxima);
+                        std::span<const Weight* const> weights, ConstTensorView biases, TensorView out,
+                        std::optional<GateActivation> gate, ConstTensorView row_maxima);
   // product: as of elements, without weights.
   void multiply_grouped_codes(GroupedArguments product, ConstTensorView x,
                               std::span<const Weight* const> weights, ConstTensorView row_maxima);

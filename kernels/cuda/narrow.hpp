@@ -3,14 +3,13 @@
 
 #include <kernels/support/check.hpp>
 
-#include <cstdint>
-#include <limits>
+#include <concepts>
+#include <utility>
 
 namespace maniple::cuda {
 
-inline int narrow(int64_t number) {
-  require(0 <= number && number <= std::numeric_limits<int>::max(),
-          "a size beyond the range of a kernel's int");
+inline int narrow(std::integral auto number) {
+  require(number >= 0 && std::in_range<int>(number), "a size beyond the range of a kernel's int");
   return static_cast<int>(number);
 }
 

@@ -1,3 +1,4 @@
+#include <kernels/contracts.hpp>
 #include <kernels/reference/host_ops.hpp>
 
 #include <utility>
@@ -39,6 +40,7 @@ void for_counts(const SequenceTables& tables, const AdjustedRow& row, int32_t be
 
 void HostOps::adjust_logits(TensorView logits, IndexRange vocabulary, std::span<const AdjustedRow> rows,
                             const SequenceTables& tables) {
+  contract::shard(logits, vocabulary, logits.shape[0]);
   for (const AdjustedRow& row : rows) {
     const TokenLists lists = tables.lists_of(row.seat);
     ShardRow mine(logits, vocabulary, row.row);
@@ -65,6 +67,7 @@ void HostOps::adjust_logits(TensorView logits, IndexRange vocabulary, std::span<
 
 void HostOps::raw_logits(ConstTensorView raw, ConstTensorView rows, IndexRange vocabulary,
                          std::span<Candidate> candidates) {
+  contract::shard(raw, vocabulary, rows.shape[0]);
   for (int64_t i = 0; i < rows.shape[0]; ++i) {
     Candidate& candidate = candidates[static_cast<size_t>(rows.as<int32_t>()[i])];
     if (vocabulary.contains(candidate.id))
@@ -74,6 +77,7 @@ void HostOps::raw_logits(ConstTensorView raw, ConstTensorView rows, IndexRange v
 
 void HostOps::logits_of(ConstTensorView logits, ConstTensorView ids, IndexRange vocabulary,
                         std::span<float> out) {
+  contract::shard(logits, vocabulary, std::ssize(out));
   for (int64_t i = 0; i < ids.shape[0]; ++i) {
     const int32_t id = ids.as<int32_t>()[i];
     out[static_cast<size_t>(i)] = vocabulary.contains(id)

@@ -1,3 +1,4 @@
+#include <kernels/contracts.hpp>
 #include <kernels/paged_rows.hpp>
 #include <kernels/reference/reference_ops.hpp>
 #include <kernels/reference/rows.hpp>
@@ -147,19 +148,16 @@ void add_sink(Partial& sum, ConstTensorView sinks, int64_t head) {
 }  // namespace
 
 void ReferenceOps::head_squares(ConstTensorView qkv, const HeadLayout& heads, TensorView out) {
+  contract::head_squares(qkv, heads, out);
   reference::head_squares(qkv, heads, {0, qkv.shape[0]}, out);
 }
 
 void ReferenceOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, const HeadNorms& norms,
                                 ConstTensorView cos_sin, const AttentionBatch& batch, TensorView queries,
                                 const KvPages& pages) {
+  contract::rotary_store(qkv, heads, norms, cos_sin, batch, queries, pages);
   const int64_t tokens = batch.tokens(), dim = heads.key_dim, rotary_width = cos_sin.shape[1],
                 all_heads = heads.query_heads + 2 * heads.kv_heads;
-  require(
-      qkv.shape == Shape{tokens, heads.qkv_width()} && queries.shape == Shape{tokens, heads.query_width()},
-      "shapes of a rotary embedding");
-  require(pages.layout.holds(heads, qkv.dtype) && dim == heads.value_dim && !pages.layout.shared,
-          "the cache has other heads");
   const PagedRows rows(pages);
   for (int64_t t = 0; t < tokens; ++t) {
     const float* const angles = cos_sin.as<float>() + batch.positions.as<int32_t>()[t] * rotary_width;
@@ -194,7 +192,6 @@ void ReferenceOps::attend(const AttentionCall& call) {
   const AttentionBatch& batch = call.batch;
   const int64_t dim = heads.value_dim, group = heads.query_heads / heads.kv_heads,
                 table_width = batch.block_tables.shape[1], each = heads.query_heads / call.context.owners;
-  require(call.consistent(), "shapes of an attention");
   const int32_t *starts = batch.query_starts.as<int32_t>(), *past = batch.past_lengths.as<int32_t>(),
                 *seats = batch.seats.as<int32_t>();
   for (int64_t s = 0; s < batch.sequences(); ++s)
@@ -220,10 +217,9 @@ void ReferenceOps::attend(const AttentionCall& call) {
 }
 
 void ReferenceOps::merge_partials(ConstTensorView partials, ConstTensorView sinks, TensorView out) {
+  contract::merge_partials(partials, sinks, out);
   const int64_t owners = partials.shape[0], width = partials.shape[3], dim = width - 2,
                 rows = partials.shape[1] * partials.shape[2];
-  require(partials.dtype == DType::fp32 && out.shape == Shape{partials.shape[1], partials.shape[2] * dim},
-          "shapes of partial attention");
   for (int64_t row = 0; row < rows; ++row) {
     std::vector<Partial> parts;
     for (int64_t owner = 0; owner < owners; ++owner) {
@@ -240,10 +236,9 @@ void ReferenceOps::merge_partials(ConstTensorView partials, ConstTensorView sink
 
 void ReferenceOps::latent_store(ConstTensorView rows, const LatentNorm& norm, ConstTensorView cos_sin,
                                 const AttentionBatch& batch, const KvPages& pages) {
+  contract::latent_store(rows, norm, cos_sin, batch, pages);
   const KvLayout& layout = pages.layout;
   const int64_t tokens = batch.tokens(), rotary_width = cos_sin.shape[1];
-  require(layout.shared && layout.dtype == rows.dtype && rows.shape == Shape{tokens, layout.key_dim},
-          "shapes of latent rows");
   const PagedRows cache(pages);
   for (int64_t t = 0; t < tokens; ++t) {
     const int64_t slot = batch.slots.as<int32_t>()[t];
@@ -260,10 +255,9 @@ void ReferenceOps::latent_store(ConstTensorView rows, const LatentNorm& norm, Co
 
 void ReferenceOps::latent_queries(ConstTensorView x, const HeadLayout& heads, ConstTensorView cos_sin,
                                   const AttentionBatch& batch, TensorView queries) {
+  contract::latent_queries(x, heads, cos_sin, batch, queries);
   const int64_t lanes = heads.key_dim - heads.value_dim, width = x.shape[1] / heads.query_heads,
                 rotary_width = cos_sin.shape[1];
-  require(queries.shape == Shape{batch.tokens(), heads.query_width()} && width >= lanes,
-          "shapes of latent queries");
   for (int64_t row = 0; row < batch.tokens() * heads.query_heads; ++row) {
     Floats head = reference::read(x, (row + 1) * width - lanes, lanes);
     const int32_t position = batch.positions.as<int32_t>()[row / heads.query_heads];

@@ -1,3 +1,4 @@
+#include <kernels/contracts.hpp>
 #include <kernels/reference/codes.hpp>
 #include <kernels/reference/reference_ops.hpp>
 #include <kernels/reference/rows.hpp>
@@ -77,9 +78,8 @@ float sum_of_codes(const Weight& weight, const float* x, const float* w, int64_t
 
 void ReferenceOps::matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
                           ConstTensorView row_maxima) {
+  contract::matmul(x, weight, bias, out);
   const int64_t m = x.shape[0], n = weight.rows, k = weight.columns, slice = weight.slice_columns();
-  require(x.shape == Shape{m, k} && out.shape == Shape{m, n}, "shapes of a matmul");
-  require(bias.empty() || bias.shape == Shape{n}, "a bias has one value for each output column");
   Floats inputs = reference::read(x, 0, m * k);
   const bool rounds = weight.activation != ActivationRule::none;
   const Floats input_scales = rounds ? reference::round_inputs(weight, row_maxima, m, inputs) : Floats();
@@ -116,10 +116,10 @@ void ReferenceOps::matmul(ConstTensorView x, const Weight& weight, ConstTensorVi
 }
 
 void ReferenceOps::matmul_heads(ConstTensorView x, std::span<const Weight* const> weights, TensorView out) {
+  contract::matmul_heads(x, weights, out);
   const Weight& shape = *weights[0];
   const auto heads = static_cast<int64_t>(weights.size()), of_x = x.shape[1] / heads,
              of_out = out.shape[1] / heads;
-  require(suits_heads(x, weights, out), "shapes of a product by heads");
   for (int64_t row = 0; row < x.shape[0] * heads; ++row) {
     const Floats input = reference::read(x, row * of_x, shape.columns);
     Floats results;
@@ -131,18 +131,20 @@ void ReferenceOps::matmul_heads(ConstTensorView x, std::span<const Weight* const
 }
 
 void ReferenceOps::row_abs_maxima(ConstTensorView x, TensorView out) {
+  contract::row_abs_maxima(x, out);
   const int64_t width = x.shape[1];
   for (int64_t t = 0; t < x.shape[0]; ++t)
     out.as<float>()[t] = reference::abs_maximum(reference::read(x, t * width, width));
 }
 
 void ReferenceOps::gather_columns(ConstTensorView x, ConstTensorView order, TensorView out) {
+  contract::gather_columns(x, order, out);
   reference::gather_columns(x, order, {0, out.shape[0]}, out);
 }
 
 void ReferenceOps::embed(ConstTensorView ids, const Weight& table, IndexRange vocabulary, TensorView out) {
+  contract::embed(ids, table, vocabulary, out);
   const int64_t tokens = ids.shape[0], width = table.columns;
-  require(out.shape == Shape{tokens, width} && vocabulary.size() <= table.rows, "shapes of an embedding");
   for (int64_t t = 0; t < tokens; ++t) {
     const int64_t id = ids.as<int32_t>()[t];
     const bool here = vocabulary.contains(id);

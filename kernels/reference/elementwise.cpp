@@ -1,3 +1,4 @@
+#include <kernels/contracts.hpp>
 #include <kernels/reference/reference_ops.hpp>
 #include <kernels/reference/rows.hpp>
 
@@ -9,8 +10,8 @@ namespace maniple {
 using reference::Floats;
 
 void ReferenceOps::rms_norm(ConstTensorView x, ConstTensorView weight, float epsilon, TensorView out) {
+  contract::rms_norm(x, weight, out);
   const int64_t tokens = x.shape[0], width = x.shape[1];
-  require(out.shape == x.shape && weight.shape == Shape{width}, "shapes of an rms norm");
   for (int64_t t = 0; t < tokens; ++t) {
     Floats row = reference::read(x, t * width, width);
     const float mean_square = reference::dot(row.data(), row.data(), width) / static_cast<float>(width);
@@ -22,7 +23,7 @@ void ReferenceOps::rms_norm(ConstTensorView x, ConstTensorView weight, float eps
 }
 
 void ReferenceOps::add_residual(ConstTensorView delta, TensorView residual) {
-  require(delta.shape == residual.shape, "shapes of a residual and what is added");
+  contract::add_residual(delta, residual);
   const int64_t elements = residual.shape.elements();
   const Floats added = reference::read(delta, 0, elements);
   Floats sums = reference::read(residual, 0, elements);
@@ -37,8 +38,8 @@ void ReferenceOps::add_rms_norm(ConstTensorView delta, TensorView residual, Cons
 }
 
 void ReferenceOps::gate_mul(GateActivation activation, ConstTensorView gate_up, TensorView out) {
+  contract::gate_mul(gate_up, out);
   const int64_t tokens = out.shape[0], width = out.shape[1];
-  require(gate_up.shape == Shape{tokens, 2 * width}, "gate and up stand side by side");
   for (int64_t t = 0; t < tokens; ++t) {
     Floats gate = reference::read(gate_up, 2 * t * width, width);
     const Floats up = reference::read(gate_up, (2 * t + 1) * width, width);
@@ -48,8 +49,7 @@ void ReferenceOps::gate_mul(GateActivation activation, ConstTensorView gate_up, 
 }
 
 void ReferenceOps::add(ConstTensorView a, ConstTensorView b, TensorView out) {
-  require(a.shape == b.shape && a.shape == out.shape && a.dtype == b.dtype && a.dtype == out.dtype,
-          "operands of an addition");
+  contract::add(a, b, out);
   Floats sums = reference::read(a, 0, a.shape.elements());
   const Floats added = reference::read(b, 0, a.shape.elements());
   for (size_t i = 0; i < sums.size(); ++i) sums[i] += added[i];
@@ -57,8 +57,8 @@ void ReferenceOps::add(ConstTensorView a, ConstTensorView b, TensorView out) {
 }
 
 void ReferenceOps::add_bias(TensorView x, ConstTensorView bias) {
+  contract::add_bias(x, bias);
   const int64_t tokens = x.shape[0], width = x.shape[1];
-  require(bias.shape == Shape{width}, "a bias has one value for each column");
   for (int64_t t = 0; t < tokens; ++t) {
     Floats row = reference::read(x, t * width, width);
     for (int64_t i = 0; i < width; ++i) row[static_cast<size_t>(i)] += bias.as<float>()[i];
@@ -67,14 +67,13 @@ void ReferenceOps::add_bias(TensorView x, ConstTensorView bias) {
 }
 
 void ReferenceOps::add_gated(ConstTensorView x, ConstTensorView gate, TensorView sum) {
+  contract::add_gated(x, gate, sum);
   reference::add_gated(x, gate, {0, x.shape[0]}, sum);
 }
 
 void ReferenceOps::gather_rows(ConstTensorView x, ConstTensorView rows, TensorView out) {
+  contract::gather_rows(x, rows, out);
   const size_t bytes = static_cast<size_t>(x.shape.row_elements()) * size_of(x.dtype);
-  require(out.dtype == x.dtype && out.shape[0] == rows.shape[0] &&
-              out.shape.row_elements() == x.shape.row_elements(),
-          "shapes of a gather");
   for (int64_t i = 0; i < rows.shape[0]; ++i) {
     const int32_t row = rows.as<int32_t>()[i];
     require(0 <= row && row < x.shape[0], "a gathered row outside the tensor");

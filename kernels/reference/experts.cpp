@@ -1,3 +1,4 @@
+#include <kernels/contracts.hpp>
 #include <kernels/reference/codes.hpp>
 #include <kernels/reference/reference_ops.hpp>
 #include <kernels/reference/routing.hpp>
@@ -11,8 +12,8 @@ namespace maniple {
 using reference::Floats;
 
 int64_t ReferenceOps::route(ConstTensorView logits, const Router& router, Routing& routing) {
+  contract::route(logits, router, routing);
   const int64_t tokens = logits.shape[0], experts = logits.shape[1];
-  require(router.suits(experts), "route: a router of so many experts");
   std::vector<reference::Choice> choices(static_cast<size_t>(tokens * router.per_token));
   Floats row_logits(static_cast<size_t>(experts)), powers(row_logits.size());
   const reference::RouterRow row{row_logits, powers};
@@ -33,6 +34,7 @@ int64_t ReferenceOps::route(ConstTensorView logits, const Router& router, Routin
 void ReferenceOps::grouped_matmul_gate_mul(GateActivation activation, ConstTensorView x,
                                            const Routing& routing, std::span<const Weight* const> weights,
                                            ConstTensorView biases, TensorView out) {
+  contract::grouped_matmul_gate_mul(x, routing, weights, biases, out);
   const int64_t width = out.shape[1];
   for (int64_t expert = 0; expert < routing.experts.size(); ++expert) {
     const IndexRange range = routing.rows_of(expert);
@@ -55,6 +57,7 @@ void ReferenceOps::grouped_matmul_gate_mul(GateActivation activation, ConstTenso
 void ReferenceOps::grouped_matmul(ConstTensorView x, const Routing& routing,
                                   std::span<const Weight* const> weights, TensorView out,
                                   ConstTensorView row_maxima) {
+  contract::grouped_matmul(x, weights, out);
   for (int64_t expert = 0; expert < routing.experts.size(); ++expert) {
     const IndexRange range = routing.rows_of(expert);
     Tensor maxima(device(), DType::fp32, {row_maxima.empty() ? 0 : 1, range.size()});
@@ -67,10 +70,12 @@ void ReferenceOps::grouped_matmul(ConstTensorView x, const Routing& routing,
 
 void ReferenceOps::combine(ConstTensorView rows, const Routing& routing, ConstTensorView biases,
                            int64_t slices, TensorView out) {
+  contract::combine(rows, routing, biases, slices, out);
   reference::combine(rows, routing, biases, slices, {0, out.shape[0]}, out);
 }
 
 void ReferenceOps::widen(ConstTensorView x, TensorView out) {
+  contract::widen(x, out);
   reference::write(out, 0, reference::read(x, 0, x.shape.elements()));
 }
 

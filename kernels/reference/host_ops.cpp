@@ -1,3 +1,4 @@
+#include <kernels/contracts.hpp>
 #include <kernels/reference/host_ops.hpp>
 
 #include <algorithm>
@@ -36,10 +37,8 @@ void HostOps::resolve_last_tokens(ConstTensorView last_tokens, TensorView ids, C
 
 void HostOps::choose(std::span<const Candidate> gathered, ConstTensorView seats, std::span<Candidate> out,
                      TensorView last_tokens) {
+  contract::choose(gathered, seats, out);
   const size_t rows = out.size();
-  require(rows > 0 && !gathered.empty() && gathered.size() % rows == 0 &&
-              seats.shape == Shape{static_cast<int64_t>(rows)},
-          "candidates of every shard for each row, and its seat");
   for (size_t row = 0; row < rows; ++row) {
     out[row] = gathered[row];
     for (size_t i = row + rows; i < gathered.size(); i += rows)

@@ -67,9 +67,6 @@ float tree_sum(std::span<float> parts) {
 
 void add_gated(ConstTensorView x, ConstTensorView gate, IndexRange tokens, TensorView sum) {
   const int64_t width = x.shape[1];
-  require(sum.shape == x.shape && gate.shape == Shape{x.shape[0], 1} && x.dtype == DType::fp32 &&
-              gate.dtype == DType::fp32 && sum.dtype == DType::fp32,
-          "add_gated: shapes and types agree");
   for (int64_t t = tokens.begin; t < tokens.end; ++t) {
     const float factor = 1.0F / (1.0F + std::exp(-gate.as<float>()[t]));
     const float* from = x.as<float>() + t * width;
@@ -80,9 +77,6 @@ void add_gated(ConstTensorView x, ConstTensorView gate, IndexRange tokens, Tenso
 
 void head_squares(ConstTensorView qkv, const HeadLayout& heads, IndexRange tokens, TensorView out) {
   const int64_t dim = heads.key_dim, normed = heads.query_heads + heads.kv_heads;
-  require(qkv.shape == Shape{out.shape[0], heads.qkv_width()} && out.shape[1] == normed &&
-              out.dtype == DType::fp32,
-          "head_squares: shapes and types agree");
   for (int64_t t = tokens.begin; t < tokens.end; ++t)
     for (int64_t h = 0; h < normed; ++h) {
       const Floats head = read(qkv, t * heads.qkv_width() + h * dim, dim);

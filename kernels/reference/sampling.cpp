@@ -1,3 +1,4 @@
+#include <kernels/contracts.hpp>
 #include <kernels/reference/candidates.hpp>
 #include <kernels/reference/noise.hpp>
 #include <kernels/reference/reference_ops.hpp>
@@ -40,8 +41,6 @@ std::vector<TokenLogit> shard_tokens(ConstTensorView logits, IndexRange vocabula
 
 std::vector<TokenLogit> gathered_row(ConstTensorView gathered, int64_t vocabulary_size, int64_t row) {
   const int64_t rows = gathered.shape[1], width = gathered.shape[2];
-  require(0 < vocabulary_size && vocabulary_size <= gathered.shape[0] * width && row < rows,
-          "gathered logits do not cover the vocabulary");
   std::vector<TokenLogit> entries;
   for (int64_t id = 0; id < vocabulary_size; ++id)
     entries.push_back({static_cast<int32_t>(id),
@@ -92,6 +91,7 @@ void filter(std::vector<TokenLogit>& tokens, const SamplingRow& row) {
 
 void ReferenceOps::candidates(ConstTensorView logits, IndexRange vocabulary, ConstTensorView listed,
                               std::span<CandidateList> lists) {
+  contract::candidates(logits, vocabulary, listed, lists);
   for (size_t i = 0; i < lists.size(); ++i) {
     std::vector<TokenLogit> tokens = shard_tokens(logits, vocabulary, listed.as<int32_t>()[i]);
     lists[i] = reference::list_of(tokens);
@@ -101,6 +101,7 @@ void ReferenceOps::candidates(ConstTensorView logits, IndexRange vocabulary, Con
 void ReferenceOps::filter_candidates(std::span<const CandidateList> lists, ConstTensorView logits,
                                      IndexRange vocabulary, ConstTensorView listed,
                                      std::span<const SamplingRow> rows, std::span<Cut> cuts) {
+  contract::filter_candidates(lists, logits, vocabulary, listed, rows, cuts);
   const auto count = static_cast<size_t>(listed.shape[0]);
   for (size_t i = 0; i < count; ++i) {
     std::vector<const CandidateList*> of_shards;
@@ -115,6 +116,7 @@ void ReferenceOps::filter_candidates(std::span<const CandidateList> lists, Const
 
 void ReferenceOps::filter_logits(ConstTensorView gathered, int64_t vocabulary_size, ConstTensorView listed,
                                  std::span<const SamplingRow> rows, std::span<Cut> cuts) {
+  contract::filter_logits(gathered, vocabulary_size, listed, rows, cuts);
   const bool all = static_cast<size_t>(gathered.shape[1]) == rows.size();
   for (int64_t i = 0; i < listed.shape[0]; ++i) {
     const int32_t row = listed.as<int32_t>()[i];
@@ -129,8 +131,7 @@ void ReferenceOps::filter_logits(ConstTensorView gathered, int64_t vocabulary_si
 void ReferenceOps::best_candidates(ConstTensorView logits, IndexRange vocabulary,
                                    std::span<const SamplingRow> rows, std::span<const Cut> cuts,
                                    std::span<Candidate> out) {
-  require(rows.size() == static_cast<size_t>(logits.shape[0]) && out.size() == rows.size(),
-          "shapes of a draw");
+  contract::best_candidates(logits, vocabulary, rows, out);
   for (size_t r = 0; r < rows.size(); ++r) {
     out[r] = {-infinity, std::numeric_limits<int32_t>::max(), -infinity};
     if (rows[r].filtered() && cuts.empty()) continue;
@@ -145,8 +146,7 @@ void ReferenceOps::best_candidates(ConstTensorView logits, IndexRange vocabulary
 }
 
 void ReferenceOps::row_maxima(ConstTensorView logits, IndexRange vocabulary, std::span<float> maxima) {
-  require(vocabulary.size() <= logits.shape[1] && maxima.size() == static_cast<size_t>(logits.shape[0]),
-          "shapes of row maxima");
+  contract::shard(logits, vocabulary, std::ssize(maxima));
   for (size_t r = 0; r < maxima.size(); ++r) {
     const float* const row = logits.as<float>() + static_cast<int64_t>(r) * logits.shape[1];
     maxima[r] = -infinity;
@@ -156,11 +156,9 @@ void ReferenceOps::row_maxima(ConstTensorView logits, IndexRange vocabulary, std
 
 void ReferenceOps::exp_sums(ConstTensorView logits, IndexRange vocabulary, std::span<const float> maxima,
                             int chunks, std::span<float> sums) {
+  contract::exp_sums(logits, vocabulary, maxima, chunks, sums);
   const int64_t width = logits.shape[1], part = width / chunks;
-  require(width % chunks == 0 && vocabulary.size() <= width, "a padded vocabulary divides by its chunks");
   const auto rows = static_cast<size_t>(logits.shape[0]);
-  require(maxima.size() % rows == 0 && sums.size() == rows * static_cast<size_t>(chunks),
-          "shapes of chunk sums");
   for (int64_t r = 0; r < logits.shape[0]; ++r) {
     const float maximum = over_shards(maxima, rows, static_cast<size_t>(r));
     for (int64_t c = 0; c < chunks; ++c) {
@@ -174,8 +172,8 @@ void ReferenceOps::exp_sums(ConstTensorView logits, IndexRange vocabulary, std::
 
 void ReferenceOps::largest_logits(ConstTensorView logits, IndexRange vocabulary, int64_t row,
                                   std::span<TokenLogit> out) {
+  contract::largest_logits(logits, vocabulary, row, out);
   const std::vector<TokenLogit> tokens = shard_tokens(logits, vocabulary, row);
-  require(out.size() <= tokens.size(), "more logits asked for than there are");
   std::partial_sort_copy(tokens.begin(), tokens.end(), out.begin(), out.end(), larger);
 }
 

@@ -17,7 +17,8 @@ std::variant<Attention, LatentAttention> attention_of(const std::string& source,
 
 Decoder::Layer::Layer(const std::string& name, const LayerConfig& layer, const ModelConfig& config,
                       const RankPlan& plan)
-    : kind(layer),
+    : rotary(layer.rotary),
+      window(layer.window),
       input_norm(name + ".input_layernorm", config.hidden_size, config.rms_norm_eps),
       attention(attention_of(name + ".self_attn", layer, config, plan.tensor())),
       post_attention_norm(name + ".post_attention_layernorm", config.hidden_size, config.rms_norm_eps),
@@ -57,7 +58,7 @@ Parameters Decoder::parameters() {
 
 std::vector<int64_t> Decoder::windows() const {
   std::vector<int64_t> windows;
-  for (const Layer& layer : layers_) windows.push_back(layer.kind.window);
+  for (const Layer& layer : layers_) windows.push_back(layer.window);
   return windows;
 }
 
@@ -115,8 +116,8 @@ void Decoder::forward_layer(size_t index, const StepBatch& batch, const KvPages&
   const Layer& layer = layers_[index];
   const TensorView attended = std::visit(
       [&](const auto& attention) {
-        return attention.forward(hidden, cos_sin_[layer.kind.rotary].view(),
-                                 batch.attention_of(layer.kind.window > 0), pages, context);
+        return attention.forward(hidden, cos_sin_[layer.rotary].view(),
+                                 batch.attention_of(layer.window > 0), pages, context);
       },
       layer.attention);
   layer.post_attention_norm.forward_adding(attended, residual, hidden, context);

@@ -118,15 +118,16 @@ WeightIndex read_all(const ModelFiles& files) {
   if (!files.has(single_name)) names = files.names(".safetensors");
   if (names.empty()) refuse_without_safetensors(files);
   WeightIndex index;
-  std::map<std::string, std::string> places;  // of each tensor, the file that holds it
-  for (const std::string& file : names)
-    for (const auto& tensor : open_file(index, files, file)) {
-      const auto [place, is_new] = places.emplace(tensor.first, files.where(file));
-      if (!is_new)
-        fail(ExitCode::input, "tensor {} is in both {} and {}, and there is no {} to choose",
-             shown(tensor.first), place->second, files.where(file), index_name);
-      index.tensors.insert(tensor);
-    }
+  for (const std::string& file : names) {
+    IndexedTensors tensors = open_file(index, files, file);
+    index.tensors.merge(tensors);  // leaves those that another file has too
+    if (tensors.empty()) continue;
+    const std::string& twice = tensors.begin()->first;
+    const auto first = std::ranges::find_if(
+        names, [&](const std::string& name) { return open_file(index, files, name).contains(twice); });
+    fail(ExitCode::input, "tensor {} is in both {} and {}, and there is no {} to choose", shown(twice),
+         files.where(*first), files.where(file), index_name);
+  }
   return index;
 }
 
