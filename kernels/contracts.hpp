@@ -151,6 +151,10 @@ inline void rotary_store(ConstTensorView qkv, const HeadLayout& heads, const Hea
   require(pages.layout.holds(heads, qkv.dtype) && heads.value_dim == heads.key_dim && !pages.layout.shared,
           "rotary_store: the cache has such heads");
 }
+inline void attention(const AttentionCall& call) {
+  require(call.consistent() && is_activation(call.queries.dtype),
+          "attention: queries, output and pages agree");
+}
 inline void merge_partials(ConstTensorView partials, ConstTensorView sinks, ConstTensorView out) {
   require(partials.dtype == DType::fp32 && is_activation(out.dtype) &&
               out.shape == Shape{partials.shape[1], partials.shape[2] * (partials.shape[3] - 2)} &&

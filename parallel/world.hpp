@@ -35,6 +35,12 @@ struct RankLocation {
 // from a broken program.
 enum class GpuTransport : uint8_t { automatic, nccl, host };
 
+// What NCCL is to do besides.
+struct NcclSwitches {
+  bool windows = false;          // sums of tensor groups lie in registered memory, where it can
+  bool orders_launches = false;  // NCCL_LAUNCH_ORDER_IMPLICIT is 1 in this process
+};
+
 // Ends this process after a fault, at once, from any thread, without waiting for other ranks. It must not
 // return. The owner of the process provides it.
 using FaultHandler = std::function<void(int exit_code)>;

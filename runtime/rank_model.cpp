@@ -247,6 +247,17 @@ size_t RankModel::ranks_with_my_memory() const {
   return count;
 }
 
+// beside: what this rank will take besides weights, cache and graphs. held: blocks that it has, and that the cache will replace.
+size_t RankModel::memory_for_cache(size_t beside, const KvBlocks& held) const {
+  const size_t sharers = ranks_with_my_memory();
+  const MemoryState memory{.total = backend_.device->total_memory(),
+                           .free = backend_.device->free_memory() + sharers * held.bytes(kv()),
+                           .reserved = beside + bytes_of_graphs(),
+                           .sharers = sharers,
+                           .addresses = free_addresses()};
+  return cache_memory(memory, options_.gpu_memory_utilization);
+}
+
 // The KV blocks of this rank. may_take: bytes, if neither kv_blocks nor kv_memory is given; then at most what the
 // largest batch can use.
 uint32_t RankModel::affordable_blocks(size_t may_take) const {
@@ -284,21 +295,21 @@ void RankModel::size_kv_cache() {
     sizes.scratch = dry_run(*model_, rank_, *backend_.ops, limits_, plan_.dtype, shared_.config);
     if (std::string warning = backend_.ops->warning(); !warning.empty())
       warnings_.push_back(std::move(warning));
-    const auto affordable = [&] {
-      const MemoryState memory{.total = backend_.device->total_memory(),
-                               .free = backend_.device->free_memory(),
-                               .reserved = sizes.scratch.total() + bytes_of_graphs(),
-                               .sharers = ranks_with_my_memory(),
-                               .addresses = free_addresses()};
-      return affordable_blocks(cache_memory(memory, options_.gpu_memory_utilization));
-    };
-    mine = affordable();
-    if (!backend_.device->captures()) return;
-    RunnerSizes smallest = sizes;
-    smallest.num_blocks = 1;
-    ModelRunner(*model_, *backend_.ops, groups_, smallest, activity_.layer).warm_up();
-    mine = affordable();  // without what the libraries have taken now
+    mine = affordable_blocks(memory_for_cache(sizes.scratch.total(), {}));
   });
+  if (backend_.device->captures()) {
+    collective_phase(world_, [&] {
+      RunnerSizes smallest = sizes;
+      smallest.num_blocks = 1;
+      runner_ = std::make_unique<ModelRunner>(*model_, *backend_.ops, groups_, smallest, activity_.layer);
+      runner_->warm_up();
+    });
+    // Now all ranks that share this memory have what they and the libraries take.
+    collective_phase(world_, [&] {
+      mine = affordable_blocks(memory_for_cache(0, {1, limits_.windows(1).blocks}));
+    });
+    runner_.reset();
+  }
   blocks_of_replicas_.assign(static_cast<size_t>(plan_.grid.data), UINT32_MAX);
   info_.fitting_blocks = mine;
   const std::vector<uint32_t> all = gather_values(world_, mine);

@@ -83,6 +83,7 @@ class RankModel {
   size_t ranks_with_my_memory() const;
   void size_kv_cache();
   uint32_t affordable_blocks(size_t may_take) const;
+  size_t memory_for_cache(size_t beside, const KvBlocks& held) const;
   void capture_graphs();
 
   // In order of construction: each may depend on those above.

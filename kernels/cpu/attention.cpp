@@ -263,6 +263,7 @@ void attend_by_split(ThreadPool& pool, const AttentionKernel& kernel, const Tile
 }  // namespace
 
 void CpuOps::attend(const AttentionCall& call) {
+  contract::attention(call);
   const HeadLayout& heads = call.heads;
   require(heads.key_dim % 16 == 0 && heads.value_dim % 16 == 0 && heads.value_dim <= heads.key_dim &&
               heads.query_heads % heads.kv_heads == 0,

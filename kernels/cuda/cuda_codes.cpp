@@ -240,7 +240,11 @@ bool CudaOps::prepare_by_library(ConstTensorView x, const Weight& weight) {
   if (first) trial->second = try_library(weight.format, weight.activation);
   if (trial->second != Trial::right || !take_by_library(weight)) return false;
   const LibraryOperands most = library_operands(weight, std::max<int64_t>(x.shape[0], 1));
-  gemm_->prepare(most.inputs, most.codes, {}, most.sums, weight.activation == ActivationRule::per_group);
+  try {
+    gemm_->prepare(most.inputs, most.codes, {}, most.sums, weight.activation == ActivationRule::per_group);
+  } catch (const Error&) {  // the library does not compute this shape
+    return library_products_.erase(weight.packed.view().data), false;
+  }
   return true;
 }
 

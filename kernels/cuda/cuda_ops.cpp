@@ -172,7 +172,7 @@ void CudaOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, const H
 }
 
 void CudaOps::prepare_attention(const AttentionCall& call) {
-  if (!on_tensor_cores(call.queries.dtype, call.heads, false)) return;
+  if (!on_tensor_cores(call)) return;
   const int64_t sequences = call.batch.sequences(), heads = call.heads.query_heads;
   const int64_t floats = classes_of(call.context) * sequences * decode_slot_floats(heads, call.heads.key_dim);
   if (floats > scratch_.shape().elements()) scratch_ = Tensor(device_, DType::fp32, {floats});
@@ -193,9 +193,8 @@ DecodeWorkspace CudaOps::decode_workspace(const AttentionArguments& arguments) {
 void CudaOps::attend(const AttentionCall& call) {
   const HeadLayout& heads = call.heads;
   const AttentionBatch& batch = call.batch;
-  require(
-      contract::is_activation(call.queries.dtype) && std::max(heads.key_dim, heads.value_dim) <= max_head_dim,
-      "attention: head size and type");
+  contract::attention(call);
+  require(std::max(heads.key_dim, heads.value_dim) <= max_head_dim, "attention: head size");
   const PagedRows rows(call.pages);
   const AttentionArguments arguments{.dtype = call.queries.dtype,
                                      .queries = call.queries.data,
@@ -219,7 +218,7 @@ void CudaOps::attend(const AttentionCall& call) {
                                      .classes = narrow(classes_of(call.context)),
                                      .codes = rows.layout.dtype == DType::fp8,
                                      .value_scale = call.pages.value_scale};
-  if (!on_tensor_cores(arguments.dtype, heads, call.window > 0 || !call.sinks.empty()))
+  if (!on_tensor_cores(call))
     return attention_untuned(
         stream_, arguments,
         {.value_dim = narrow(heads.value_dim),

@@ -65,6 +65,9 @@ class CudaOps : public Ops {
   static bool on_tensor_cores(DType dtype, const HeadLayout& heads, bool windowed) {
     return !windowed && heads.key_dim == heads.value_dim && attention_on_tensor_cores(dtype, heads.key_dim);
   }
+  static bool on_tensor_cores(const AttentionCall& call) {
+    return on_tensor_cores(call.queries.dtype, call.heads, call.window > 0 || !call.sinks.empty());
+  }
 
   // gate: of a gated product. False where there are too many rows, of a weight of codes or of elements.
   bool multiply_few_rows(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,

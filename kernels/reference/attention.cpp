@@ -188,6 +188,7 @@ void ReferenceOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, co
 }
 
 void ReferenceOps::attend(const AttentionCall& call) {
+  contract::attention(call);
   const HeadLayout& heads = call.heads;
   const AttentionBatch& batch = call.batch;
   const int64_t dim = heads.value_dim, group = heads.query_heads / heads.kv_heads,

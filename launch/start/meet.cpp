@@ -36,7 +36,10 @@ std::unique_ptr<World> join_world(const JobOptions& options, std::optional<Start
   std::unique_ptr<World> world;
   if (launch.under_mpi) {
     start.emplace(launch, end_process, options.start_deadline);
-    world = make_mpi_world(end_process, options.transport, options.nccl_windows, launch.settle);
+    const char* const order = std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT");
+    world = make_mpi_world(end_process, options.transport,
+                           {.windows = options.nccl_windows, .orders_launches = order && *order == '1'},
+                           launch.settle);
     start->joined();
   } else {
     world = std::make_unique<SelfWorld>(end_process);

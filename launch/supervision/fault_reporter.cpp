@@ -6,6 +6,7 @@
 #include <launch/run_directory/run_lock.hpp>
 #include <launch/run_directory/run_status.hpp>
 #include <launch/supervision/fault_reporter.hpp>
+#include <runtime/scheduling/step_runner.hpp>
 
 #include <fmt/ranges.h>
 
@@ -30,6 +31,8 @@ std::vector<uint64_t> counted_from_one(std::vector<uint64_t> requests) {
 }
 
 std::string last_seen_text(const Heartbeat& last) {
+  if (last.phase == Phase::step && last.layer >= in_graph)
+    return fmt::format("step {}, a graph for {} sequences", last.step, last.layer - in_graph);
   if (last.phase == Phase::step) return fmt::format("step {}, layer {}", last.step, last.layer);
   return fmt::format("phase {}, after step {}", name_of(last.phase), last.step);
 }
@@ -100,7 +103,7 @@ std::string FaultReporter::fault_json(const FaultReport& fault) const {
       {"gpu", rank < gpus_.size() ? gpus_[rank] : ""},
       {"phase", name_of(fault.last_seen.phase)},
       {"step", fault.last_seen.step},
-      {"layer", fault.last_seen.layer},
+      {fault.last_seen.layer < in_graph ? "layer" : "graph", fault.last_seen.layer % in_graph},
       {"what", with_option_names(fault.error.what())},
       {"noticed_by", fault.noticed_by},
       {"requests", counted_from_one(fault.last_seen.requests())},

@@ -175,11 +175,11 @@ void MpiWorld::abort(int exit_code) {
 }
 
 #ifdef MANIPLE_NCCL
-std::unique_ptr<NcclGroups> make_nccl_groups(GpuTransport transport, bool windows) {
-  return std::make_unique<NcclGroups>(make_nccl_api(), transport, windows);
+std::unique_ptr<NcclGroups> make_nccl_groups(GpuTransport transport, NcclSwitches switches) {
+  return std::make_unique<NcclGroups>(make_nccl_api(), transport, switches);
 }
 #else
-std::unique_ptr<NcclGroups> make_nccl_groups(GpuTransport transport, bool) {
+std::unique_ptr<NcclGroups> make_nccl_groups(GpuTransport transport, NcclSwitches) {
   if (transport != GpuTransport::nccl) return nullptr;
   throw Error(ExitCode::preflight, "`transport` nccl was given, but this build has no NCCL", "",
               "leave it out, or build with -DMANIPLE_CUDA=ON where CUDA and NCCL 2.14 or newer are");
@@ -199,9 +199,9 @@ std::string mpi_library() {
   return version;
 }
 
-std::unique_ptr<World> make_mpi_world(FaultHandler on_fault, GpuTransport transport, bool nccl_windows,
+std::unique_ptr<World> make_mpi_world(FaultHandler on_fault, GpuTransport transport, NcclSwitches nccl,
                                       std::chrono::milliseconds settle) {
-  return std::make_unique<MpiJob>(std::move(on_fault), settle, make_nccl_groups(transport, nccl_windows));
+  return std::make_unique<MpiJob>(std::move(on_fault), settle, make_nccl_groups(transport, nccl));
 }
 
 std::unique_ptr<World> make_guest_world(MPI_Comm comm) {
@@ -217,8 +217,7 @@ std::unique_ptr<World> make_guest_world(MPI_Comm comm) {
                 "the model's threads send messages beside the caller's",
                 "MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level) before the first Llm");
   return std::make_unique<MpiGuest>(
-      comm, [comm](int code) { MPI_Abort(comm, code); },
-      make_nccl_groups(GpuTransport::automatic, /*windows=*/false));
+      comm, [comm](int code) { MPI_Abort(comm, code); }, make_nccl_groups(GpuTransport::automatic, {}));
 }
 
 }  // namespace maniple

@@ -37,7 +37,7 @@ std::unique_ptr<StageLink> NcclGroups::make_link(Transport& all, std::optional<i
   const std::optional<Gpu> gpu = api_->gpu_of(device);
   std::vector<int> everyone(static_cast<size_t>(all.size()));
   std::iota(everyone.begin(), everyone.end(), 0);
-  if (!gpu || !carries(all, everyone, *gpu) || !orders_launches()) return nullptr;
+  if (!gpu || !carries(all, everyone, *gpu) || !orders_launches(all)) return nullptr;
   const auto pair = [&](int sender, int receiver) {
     const std::vector<int> ranks{sender, receiver};
     SubsetTransport members(all, ranks);
@@ -57,21 +57,24 @@ bool NcclGroups::carries(Transport& members, std::span<const int> ranks, const G
 }
 
 bool NcclGroups::opens_windows() {
-  if (!windows_) return false;
+  if (!switches_.windows) return false;
   const bool can = api_->version() >= first_windows;
   description_ += can ? ", sums in windows" : ", no windows (before 2.29.7)";
   return can;
 }
 
 // Kernels of two communicators on one GPU may wait for each other for ever unless all ranks start them in one order. The program
-// does, and NCCL_LAUNCH_ORDER_IMPLICIT=1 (launch/start) makes NCCL keep it. Source: NCCL user guide, "Using multiple NCCL communicators
+// does, and NCCL keeps it where NCCL_LAUNCH_ORDER_IMPLICIT is 1 (launch/start sets it). Source: NCCL user guide, "Using multiple NCCL communicators
 // concurrently".
-bool NcclGroups::orders_launches() {
+bool NcclGroups::orders_launches(Transport& all) {
   if (groups_.empty()) return true;
   const bool can = api_->version() >= 22600;
-  description_ +=
-      can ? ", launches in order (NCCL_LAUNCH_ORDER_IMPLICIT)" : ", stages through the host (before 2.26)";
-  return can;
+  const auto switched = all_gather_bytes(all, switches_.orders_launches ? "1" : "0");
+  const bool does = can && std::ranges::count(switched, "1") == all.size();
+  description_ += does  ? ", launches in order (NCCL_LAUNCH_ORDER_IMPLICIT)"
+                  : can ? ", stages through the host (NCCL_LAUNCH_ORDER_IMPLICIT is not 1)"
+                        : ", stages through the host (before 2.26)";
+  return does;
 }
 
 std::shared_ptr<NcclGroup> NcclGroups::make_group(Transport& members, std::span<const int> ranks,

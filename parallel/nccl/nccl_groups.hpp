@@ -17,8 +17,8 @@ namespace maniple {
 class NcclGroups {
  public:
   // windows: groups keep their sums in one, where NCCL has what that needs.
-  NcclGroups(std::shared_ptr<NcclApi> api, GpuTransport choice, bool windows = false)
-      : api_(std::move(api)), choice_(choice), windows_(windows) {}
+  NcclGroups(std::shared_ptr<NcclApi> api, GpuTransport choice, NcclSwitches switches = {})
+      : api_(std::move(api)), choice_(choice), switches_(switches) {}
 
   // Call it before the first group is made: a missing library is then known while no rank waits for this one.
   void open() {
@@ -30,7 +30,7 @@ class NcclGroups {
   std::unique_ptr<Communicator> make(Transport& members, std::span<const int> ranks, Device& device);
 
   // Collective over `all`, the world. The link of a rank to the stages before and after it (world ranks; absent at the ends).
-  // Null on all ranks where NCCL does not carry their tensors, as for make(), and before NCCL 2.26 beside groups.
+  // Null on all ranks where NCCL does not carry their tensors, as for make(), and beside groups where it does not order launches.
   std::unique_ptr<StageLink> make_link(Transport& all, std::optional<int> previous, std::optional<int> next,
                                        const StageRows& rows, Device& device);
 
@@ -47,13 +47,13 @@ class NcclGroups {
   // Whether windows were asked for and can be had; adds to the description.
   bool opens_windows();
   // Whether NCCL keeps the order of launches on a device with several communicators; adds to the description.
-  bool orders_launches();
+  bool orders_launches(Transport& all);
   std::shared_ptr<NcclGroup> make_group(Transport& members, std::span<const int> ranks, int most_blocks);
   std::string reason_against(Transport& members, std::span<const int> ranks, const Gpu& gpu) const;
 
   const std::shared_ptr<NcclApi> api_;
   const GpuTransport choice_;
-  const bool windows_;
+  const NcclSwitches switches_;
   std::string description_;
   std::mutex mutex_;
   std::vector<std::weak_ptr<NcclGroup>> groups_;

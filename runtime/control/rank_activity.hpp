@@ -22,7 +22,7 @@ struct Heartbeat {
   static constexpr size_t max_requests = 8;
 
   uint64_t step = 0;
-  uint32_t layer = 0;
+  uint32_t layer = 0;  // or in_graph and more (runtime/scheduling/step_runner.hpp)
   Phase phase = Phase::start;
   bool waits = false;                             // for other ranks of its tensor group
   uint32_t running = 0;                           // number of requests in the step

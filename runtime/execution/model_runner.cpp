@@ -95,11 +95,15 @@ TensorView ModelRunner::idle_input(size_t rows) {
 void ModelRunner::warm_up() {
   const Workspace::Scope scope(workspace_);
   const StepBatch batch = builder_.build({}, max_num_seqs_);
-  model_.forward(batch, idle_input(max_num_seqs_), cache_.pages(), context_);
+  const TensorView out = forward(batch, {});
+  if (!model_.head()) context_.groups.stages->send({}, out);
+  if (!model_.embedding()) context_.groups.stages->release();
   Device& device = context_.ops.device();
-  const Tensor mine(device, DType::fp32, {1});
-  Tensor all(device, DType::fp32, {context_.groups.tensor->size(), 1});
-  context_.groups.tensor->all_gather(mine, all);
+  const Communicator& tensor = *context_.groups.tensor;
+  const Tensor mine = zeroed(device, DType::fp32, {tensor.size(), 1});
+  Tensor all(device, DType::fp32, {tensor.size(), 1});
+  context_.groups.tensor->all_gather(mine.view().rows(0, 1), all);
+  context_.groups.tensor->all_to_all(mine, all);
   device.synchronize();
 }
 
@@ -173,6 +177,7 @@ void ModelRunner::launch(const StepPlan& plan) {
   const StepBatch batch = builder_.build(sequences, eager ? 0 : captured->first);
   const double waited = context_.groups.seconds();
   const StageStep key{plan.step, plan.state_hash};
+  if (!eager) context_.layer = in_graph + static_cast<uint32_t>(captured->first);
   const TensorView out =
       eager ? forward(batch, key) : replay(captured->second, key, static_cast<int64_t>(sequences.size()));
   if (!model_.head()) context_.groups.stages->send(key, out);

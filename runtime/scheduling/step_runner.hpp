@@ -5,6 +5,9 @@
 
 namespace maniple {
 
+// What a rank shows of a step that replays a graph, in place of the layer in progress: this + the sequences that the graph has room for.
+inline constexpr uint32_t in_graph = 1U << 31;
+
 class StepRunner {
  public:
   virtual ~StepRunner() = default;

@@ -72,6 +72,12 @@ void EmulatedDevice::release(std::byte* memory, size_t bytes) noexcept {
   munmap(first, mapped + page);
 }
 
+size_t EmulatedDevice::held() const {
+  size_t bytes = 0;
+  for (const auto& [first, mapped] : mappings_) bytes += mapped;
+  return bytes;
+}
+
 void EmulatedDevice::set_reachable(bool reachable) {
   for (const auto& [first, bytes] : mappings_)
     mprotect(first, bytes, reachable ? PROT_READ | PROT_WRITE : PROT_NONE);
@@ -131,6 +137,12 @@ class PlainGemm : public cuda::Gemm {
             reference::dot(&xs[static_cast<size_t>(row * k)], &weights[static_cast<size_t>(column * k)], k) +
             (bias.empty() ? 0 : biases[static_cast<size_t>(column)]));
     reference::write(out, 0, sums);
+  }
+
+  void prepare(ConstTensorView x, ConstTensorView /*weight*/, ConstTensorView /*bias*/, TensorView /*out*/,
+               bool /*blocks*/) override {
+    if (size_of(x.dtype) == 1 && codes_ == LibraryCodes::refused_later)
+      fail(ExitCode::fault, "there is no algorithm");
   }
 
  private:

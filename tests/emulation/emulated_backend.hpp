@@ -31,6 +31,7 @@ class EmulatedDevice : public Device, public DeviceMemory {
   std::unique_ptr<Graph> capture(const std::function<void()>& work) override;
 
   void set_reachable(bool reachable) override;
+  size_t held() const;  // bytes, in whole pages
 
  private:
   // Copies accept only memory of the device on its side, as on a GPU that cannot reach the host's.
@@ -40,8 +41,8 @@ class EmulatedDevice : public Device, public DeviceMemory {
   std::map<std::byte*, size_t> mappings_;  // first page, pages that hold data
 };
 
-// What the library makes of codes.
-enum class LibraryCodes : uint8_t { right, wrong, refused };
+// What the library makes of codes. refused_later: it computes the product that is tried, and no shape of a model.
+enum class LibraryCodes : uint8_t { right, wrong, refused, refused_later };
 
 // Its device is an EmulatedDevice.
 Backend emulated_cuda_backend(uint64_t seed, LibraryCodes codes = LibraryCodes::right);

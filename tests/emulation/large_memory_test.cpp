@@ -84,6 +84,24 @@ TEST_F(LargeMemory, ACacheHoldsTheSameAtBothEnds) {
   }
 }
 
+TEST_F(LargeMemory, IsTakenForSlotsOnlyWhereTheDecodeKernelRuns) {
+  const auto& memory = static_cast<emulation::EmulatedDevice&>(device());
+  const Tensor sinks(device(), DType::fp32, {64});
+  AttentionCall call{.queries = {nullptr, DType::bf16, {max_gpu_sequences, 64 * 64}},
+                     .heads = {.query_heads = 64, .kv_heads = 8, .key_dim = 64},
+                     .batch = {},
+                     .pages = {},
+                     .out = {},
+                     .sinks = sinks};
+  call.batch.past_lengths.shape = {max_gpu_sequences};
+  const size_t before = memory.held();
+  ops().prepare_attention(call);
+  EXPECT_EQ(memory.held(), before);
+  call.sinks = {};
+  ops().prepare_attention(call);
+  EXPECT_GT(memory.held(), before);
+}
+
 TEST_F(LargeMemory, RowsAreGatheredFromBothEnds) {
   constexpr int64_t width = 1 << 18, rows = beyond / width + 5;
   Tensor x(device(), DType::fp32, {rows, width}), out(device(), DType::fp32, {2, width});

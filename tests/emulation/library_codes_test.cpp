@@ -16,7 +16,8 @@ using ::testing::HasSubstr;
 TEST(LibraryCodes, AreTriedOnceAndUsedWhereTheyAreRight) {
   constexpr int64_t rows = 70, n = 272, k = 256;
   for (const CodeCase& c : code_cases())
-    for (const LibraryCodes codes : {LibraryCodes::right, LibraryCodes::wrong, LibraryCodes::refused}) {
+    for (const LibraryCodes codes :
+         {LibraryCodes::right, LibraryCodes::wrong, LibraryCodes::refused, LibraryCodes::refused_later}) {
       if (c.rule == ActivationRule::none) continue;
       const bool by_group = c.rule == ActivationRule::per_group;
       SCOPED_TRACE(fmt::format("{}, {}", to_string(c), static_cast<int>(codes)));

@@ -302,7 +302,7 @@ TEST(NcclGroups, SumsAreInAWindowWhereItIsAskedForAndNcclHasThem) {
     nccl->set_version(version);
     run_transports(2, [&](Transport& members) {
       CpuDevice device(fmt::format("GPU-{}", members.rank()));
-      NcclGroups groups(nccl, GpuTransport::automatic, true);
+      NcclGroups groups(nccl, GpuTransport::automatic, {.windows = true});
       const std::vector<int> ranks{0, 1};
       const auto group = groups.make(members, ranks, device);
       EXPECT_THAT(groups.description(),

@@ -46,6 +46,7 @@ as_on_cpus() { # MODEL GPUS RANKS options...
   cmp "$work/out" "$work/$1" || bad "not the tokens of a CPU: $*"
 }
 as_on_cpus tiny-qwen3 4 4 --pp 2 --tp 2 --pp-layers 1,2 --max-num-seqs 5 --max-num-batched-tokens 64 --eager
+says err 'launches in order (NCCL_LAUNCH_ORDER_IMPLICIT)'
 as_on_cpus tiny-qwen3 1 3 --pp 3 --pp-steps 2 --transport host --max-num-seqs 4
 says err 'GPU tensors through the host (as asked)'
 as_on_cpus tiny-qwen3-moe 1 1 --max-num-seqs 3
@@ -102,6 +103,7 @@ troubled fault:3000 nccl
 says err 'error: .*a kernel before this failed: an illegal memory access was encountered (cudaErrorIllegalAddress)'
 says err 'try: the same with --eager and CUDA_LAUNCH_BLOCKING=1'
 says err 'where: rank 1 on'
+says err 'in step [0-9]*, a graph for 8 sequences'
 troubled hang:3000 nccl
 says err 'error: has made no progress for .*, nor has rank 1'
 troubled hang:3000 host

@@ -1,8 +1,9 @@
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 #include <launch/run_directory/durable_file.hpp>
 #include <launch/run_directory/run_status.hpp>
 #include <launch/supervision/fault_reporter.hpp>
 #include <parallel/self/self_world.hpp>
+#include <runtime/scheduling/step_runner.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -76,6 +77,14 @@ TEST_F(FaultReporterTest, NamesTheRankItsPlaceAndItsWork) {
       "from_outside": false, "exit_code": 76, "job": "7"})"));
   EXPECT_EQ(read_status(run_)->state, RunState::fault);
   EXPECT_EQ(read_fault(folder_), "rank 2 on nid2, in phase step, step 812: has died");
+}
+
+TEST_F(FaultReporterTest, NamesTheGraphOfACapturedStep) {
+  fault_.last_seen.layer = in_graph + 16;
+  EXPECT_THAT(told(), ::testing::HasSubstr("(last seen in step 812, a graph for 16 sequences)"));
+  const auto record = nlohmann::json::parse(read_optional_file(folder_ / "fault.json").value());
+  EXPECT_EQ(record.at("graph"), 16);
+  EXPECT_FALSE(record.contains("layer"));
 }
 
 TEST_F(FaultReporterTest, ADeathWithTheLauncherOrWithOthersComesFromOutside) {
