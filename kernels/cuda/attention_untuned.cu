@@ -1,6 +1,7 @@
 #include <kernels/cuda/attention.hpp>
 #include <kernels/cuda/attention_places.hpp>
-#include <kernels/cuda/element_types.hpp>
+#include <kernels/cuda/chunks.hpp>
+#include <kernels/cuda/instances.hpp>
 #include <kernels/cuda/reductions.hpp>
 
 #include <cmath>
@@ -30,51 +31,24 @@ __device__ int sequence_of(const int32_t* starts, int sequences, int token) {
   return low;
 }
 
-// A score without a value that joins a softmax with this maximum: what earlier weights are multiplied with, and its own.
-struct Sink {
-  float shrink, weight;
-  __device__ Sink(float score, float maximum)
-      : shrink(expf(maximum - fmaxf(maximum, score))), weight(expf(score - fmaxf(maximum, score))) {}
-};
-
-template <typename Kept>
-class Pages {
- public:
-  __device__ Pages(const AttentionArguments& a, int value_stride, int sequence, int kv_head)
-      : a_(a), value_stride_(value_stride), table_(block_table(a, sequence)), kv_head_(kv_head) {}
-
-  __device__ const Kept* key(int position) const {
-    return static_cast<const Kept*>(a_.keys) + row(position) * a_.head_dim;
-  }
-  __device__ const Kept* value(int position) const {
-    return static_cast<const Kept*>(a_.values) + row(position) * value_stride_;
-  }
-
- private:
-  __device__ int64_t row(int position) const {
-    const int64_t block = table_[position / a_.block_size];
-    return (block * a_.kv_heads + kv_head_) * a_.block_size + position % a_.block_size;
-  }
-
-  const AttentionArguments& a_;
-  int value_stride_;
-  const int32_t* table_;
-  int kv_head_;
-};
-
 // One warp per (token, query head). It takes the context 32 positions at a time:
 // each lane scores one position, then adds up the values of its dimensions
 // (Milakov, Gimelshein: Online normalizer calculation for softmax, 2018).
 template <typename T, typename Kept, int max_dims>
 __global__ void __launch_bounds__(32 * warps) attend(AttentionArguments a, UntunedArguments more) {
-  const int64_t item = static_cast<int64_t>(block_index().x) * warps + warp_index();
+  const int64_t item = warp_item(warps);
   const int token = static_cast<int>(item / a.query_heads), head = static_cast<int>(item % a.query_heads);
   if (token >= a.tokens) return;
   const int lane = lane_index(), sequence = sequence_of(a.query_starts, a.sequences, token);
   const int length = a.past_lengths[sequence] + token - a.query_starts[sequence] + 1;
   const int64_t row = query_row(a, token, head);
   const int left = more.window > 0 && length > more.window ? length - more.window : 0;
-  const Pages<Kept> pages(a, more.value_stride, sequence, head / (a.query_heads / a.kv_heads));
+  const int32_t* const table = block_table(a, sequence);
+  const int kv_head = head / (a.query_heads / a.kv_heads);
+  const auto cache_row = [&](int position) {
+    const int64_t block = table[position / a.block_size];
+    return (block * a.kv_heads + kv_head) * a.block_size + position % a.block_size;
+  };
   auto& scratch = reinterpret_cast<Scratch<max_dims>*>(shared_memory())[warp_index()];
   for (int i = lane; i < a.head_dim; i += 32)
     scratch.query[i] = static_cast<float>(static_cast<const T*>(a.queries)[row * a.head_dim + i]) * a.scale;
@@ -85,7 +59,7 @@ __global__ void __launch_bounds__(32 * warps) attend(AttentionArguments a, Untun
     synchronize_warp();  // the query is written, the weights of the last round are read
     float score = -INFINITY;
     if (left <= begin + lane && begin + lane < length) {
-      const Kept* const key = pages.key(begin + lane);
+      const Kept* const key = static_cast<const Kept*>(a.keys) + cache_row(begin + lane) * a.head_dim;
       score = 0;
       for (int i = 0; i < a.head_dim; ++i) score += scratch.query[i] * static_cast<float>(key[i]);
     }
@@ -97,17 +71,17 @@ __global__ void __launch_bounds__(32 * warps) attend(AttentionArguments a, Untun
     synchronize_warp();
     for (float& sum : sums) sum *= shrink;
     for (int p = begin < left ? left : begin; p < begin + 32 && p < length; ++p) {
-      const Kept* const value = pages.value(p);
+      const Kept* const value = static_cast<const Kept*>(a.values) + cache_row(p) * more.value_stride;
       for (int d = 0; d < max_dims / 32; ++d)
         if (lane + 32 * d < more.value_dim)
           sums[d] += scratch.weights[p - begin] * static_cast<float>(value[lane + 32 * d]);
     }
   }
   total = warp_sum(total);
-  if (more.sinks && a.owners == 1) {
-    const Sink sink(more.sinks[head], maximum);
-    total = total * sink.shrink + sink.weight;
-    for (float& sum : sums) sum *= sink.shrink;
+  if (more.sinks && a.owners == 1) {  // a score without a value
+    const float larger = fmaxf(maximum, more.sinks[head]), shrink = expf(maximum - larger);
+    total = total * shrink + expf(more.sinks[head] - larger);
+    for (float& sum : sums) sum *= shrink;
   }
   float* const partial = a.owners > 1 ? static_cast<float*>(a.out) + row * (more.value_dim + 2) : nullptr;
   for (int d = 0; d < max_dims / 32; ++d) {
@@ -128,7 +102,7 @@ __global__ void __launch_bounds__(32 * warps) attend(AttentionArguments a, Untun
 template <typename T>
 __global__ void __launch_bounds__(32 * warps) merge_row(const float* partials, int owners, int rows,
                                                         int head_dim, const float* sinks, int heads, T* out) {
-  const int64_t row = static_cast<int64_t>(block_index().x) * warps + warp_index(), width = head_dim + 2;
+  const int64_t row = warp_item(warps), width = head_dim + 2;
   if (row >= rows) return;
   const auto of = [&](int owner) { return partials + (owner * static_cast<int64_t>(rows) + row) * width; };
   float maximum = -INFINITY, total = 0;
@@ -149,30 +123,23 @@ __global__ void __launch_bounds__(32 * warps) merge_row(const float* partials, i
   }
 }
 
-template <int max_dims>
-void launch_attend(Stream stream, const AttentionArguments& arguments, UntunedArguments more) {
-  const int64_t items = static_cast<int64_t>(arguments.tokens) * arguments.query_heads;
-  with_element_type(arguments.dtype, [&](auto element) {
-    using T = decltype(element);
-    launch(arguments.codes ? attend<T, Float8, max_dims> : attend<T, T, max_dims>,
-           {static_cast<int>((items + warps - 1) / warps)}, 32 * warps, warps * sizeof(Scratch<max_dims>),
-           stream, arguments, more);
-  });
-}
-
 }  // namespace
 
-void attention_untuned(Stream stream, const AttentionArguments& arguments, UntunedArguments more) {
-  arguments.head_dim <= 256 ? launch_attend<256>(stream, arguments, more)
-                            : launch_attend<max_head_dim>(stream, arguments, more);
+void attention_untuned(Stream stream, const AttentionArguments& a, UntunedArguments more) {
+  const Grid grid = blocks_of(static_cast<int64_t>(a.tokens) * a.query_heads, warps);
+  with_constant<256, max_head_dim>(a.head_dim <= 256 ? 256 : max_head_dim, [&](auto dims) {
+    with_element_type(a.dtype, [&]<typename T>(T) {
+      launch(a.codes ? attend<T, Float8, dims()> : attend<T, T, dims()>, grid, 32 * warps,
+             warps * sizeof(Scratch<dims()>), stream, a, more);
+    });
+  });
 }
 
 void merge_partials(Stream stream, DType dtype, const float* partials, int owners, int rows, int head_dim,
                     const float* sinks, int heads, void* out) {
-  with_element_type(dtype, [&](auto element) {
-    using T = decltype(element);
-    launch(merge_row<T>, {(rows + warps - 1) / warps}, 32 * warps, 0, stream, partials, owners, rows,
-           head_dim, sinks, heads, static_cast<T*>(out));
+  with_element_type(dtype, [&]<typename T>(T) {
+    launch(merge_row<T>, blocks_of(rows, warps), 32 * warps, 0, stream, partials, owners, rows, head_dim,
+           sinks, heads, static_cast<T*>(out));
   });
 }
 

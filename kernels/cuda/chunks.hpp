@@ -1,4 +1,4 @@
-// How elementwise kernels divide rows: eight elements a thread, moved as vectors where widths and addresses allow it.
+// How kernels divide their work: eight elements a thread, moved as vectors where widths and addresses allow it; or an item a warp.
 #pragma once
 
 #include <device/primitives.hpp>
@@ -48,8 +48,12 @@ __device__ void store_chunk(T* row, int64_t at, int64_t width, const Chunk& chun
 }
 
 template <typename... Pointers>
+bool are_aligned(Pointers... pointers) {
+  return ((reinterpret_cast<uintptr_t>(pointers) % 16 == 0) && ...);
+}
+template <typename... Pointers>
 bool vectors_fit(int64_t width, Pointers... pointers) {
-  return width % chunk_size == 0 && ((reinterpret_cast<uintptr_t>(pointers) % 16 == 0) && ...);
+  return width % chunk_size == 0 && are_aligned(pointers...);
 }
 // Calls f with true or false as a type.
 template <typename F>
@@ -57,23 +61,33 @@ void with_alignment(bool aligned, F f) {
   aligned ? f(std::true_type{}) : f(std::false_type{});
 }
 
+inline int threads_for(int64_t items, int most) {
+  return static_cast<int>(std::clamp<int64_t>((items + 31) / 32 * 32, 32, most));
+}
+// Blocks of so many threads or warps each.
+inline device::Grid blocks_of(int64_t items, int each) {
+  return {static_cast<int>((items + each - 1) / each)};
+}
+
+// One thread per chunk.
 constexpr int flat_threads = 256;
 struct FlatGrid {
-  device::Grid grid;
+  explicit FlatGrid(int64_t chunks)
+      : threads(threads_for(chunks, flat_threads)), grid(blocks_of(chunks, threads)) {}
   int threads;
+  device::Grid grid;
 };
-// One thread per chunk.
-inline FlatGrid flat_grid(int64_t chunks) {
-  const int threads = static_cast<int>(std::clamp<int64_t>((chunks + 31) / 32 * 32, 32, flat_threads));
-  return {{static_cast<int>((chunks + threads - 1) / threads)}, threads};
-}
 __device__ inline int64_t flat_index() {
   return static_cast<int64_t>(device::block_index().x) * device::block_threads() + device::thread_index();
 }
-__device__ inline int chunks_of(int width) { return (width + chunk_size - 1) / chunk_size; }
+template <typename Int>
+constexpr Int chunks_of(Int width) {
+  return (width + chunk_size - 1) / chunk_size;
+}
 
-inline int threads_for(int64_t items, int most) {
-  return static_cast<int>(std::clamp<int64_t>((items + 31) / 32 * 32, 32, most));
+// One warp per item.
+__device__ inline int64_t warp_item(int warps_of_block) {
+  return static_cast<int64_t>(device::block_index().x) * warps_of_block + device::warp_index();
 }
 
 }  // namespace maniple::cuda

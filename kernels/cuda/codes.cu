@@ -1,6 +1,6 @@
 #include <kernels/cuda/chunks.hpp>
 #include <kernels/cuda/code_elements.hpp>
-#include <kernels/cuda/element_types.hpp>
+#include <kernels/cuda/instances.hpp>
 #include <kernels/cuda/reductions.hpp>
 
 namespace maniple::cuda {
@@ -163,9 +163,8 @@ __global__ void __launch_bounds__(flat_threads)
 
 void expand_rows(Stream stream, const CodeMatrix& matrix, const int32_t* ids, int64_t first, int rows,
                  DType dtype, void* out, int count) {
-  const FlatGrid flat = flat_grid(static_cast<int64_t>(count) * (matrix.row_bytes / 16));
-  with_element_type(dtype, [&](auto element) {
-    using T = decltype(element);
+  const FlatGrid flat(static_cast<int64_t>(count) * (matrix.row_bytes / 16));
+  with_element_type(dtype, [&]<typename T>(T) {
     with_alignment(vectors_fit(matrix.columns, out), [&](auto aligned) {
       launch(matrix.bits == 4 ? expand_chunk<4, aligned.value, T> : expand_chunk<8, aligned.value, T>,
              flat.grid, flat.threads, 0, stream, matrix, ids, first, rows, static_cast<T*>(out), count);
@@ -174,24 +173,22 @@ void expand_rows(Stream stream, const CodeMatrix& matrix, const int32_t* ids, in
 }
 
 void round_inputs(Stream stream, const RoundArguments& arguments) {
-  with_element_type(arguments.dtype, [&](auto element) {
-    launch(round_row<decltype(element)>, {arguments.rows}, threads, 32 * sizeof(float), stream, arguments);
+  with_element_type(arguments.dtype, [&]<typename T>(T) {
+    launch(round_row<T>, {arguments.rows}, threads, 32 * sizeof(float), stream, arguments);
   });
 }
 
 void finish_sums(Stream stream, const FinishArguments& arguments, const void* sums, DType sum_type, int rows,
                  int columns, DType out_type, void* out, int64_t first_column, int64_t width) {
-  const FlatGrid flat = flat_grid(static_cast<int64_t>(rows) * columns);
-  with_element_type(out_type, [&](auto element) {
-    using T = decltype(element);
+  const FlatGrid flat(static_cast<int64_t>(rows) * columns);
+  with_element_type(out_type, [&]<typename T>(T) {
     launch(finish_sum<T>, flat.grid, flat.threads, 0, stream, arguments, sums, sum_type == DType::int32, rows,
            columns, static_cast<T*>(out), first_column, width);
   });
 }
 
 void row_abs_maxima(Stream stream, DType dtype, const void* x, float* out, int rows, int columns) {
-  with_element_type(dtype, [&](auto element) {
-    using T = decltype(element);
+  with_element_type(dtype, [&]<typename T>(T) {
     launch(row_magnitude<T>, {rows}, threads, 32 * sizeof(float), stream, static_cast<const T*>(x), out,
            columns);
   });
@@ -199,9 +196,8 @@ void row_abs_maxima(Stream stream, DType dtype, const void* x, float* out, int r
 
 void gather_columns(Stream stream, DType dtype, const void* x, const int32_t* order, void* out, int tokens,
                     int part, int columns) {
-  const FlatGrid flat = flat_grid(static_cast<int64_t>(tokens) * columns);
-  with_element_type(dtype, [&](auto element) {
-    using T = decltype(element);
+  const FlatGrid flat(static_cast<int64_t>(tokens) * columns);
+  with_element_type(dtype, [&]<typename T>(T) {
     launch(gather_column<T>, flat.grid, flat.threads, 0, stream, static_cast<const T*>(x), order,
            static_cast<T*>(out), tokens, part, columns);
   });

@@ -1,7 +1,7 @@
 #include <kernels/cuda/chunks.hpp>
-#include <kernels/cuda/element_types.hpp>
 #include <kernels/cuda/elementwise.hpp>
 #include <kernels/cuda/gate.hpp>
+#include <kernels/cuda/instances.hpp>
 #include <kernels/cuda/reductions.hpp>
 
 namespace maniple::cuda {
@@ -103,28 +103,9 @@ __global__ void __launch_bounds__(flat_threads)
     out[place + i] = 0 <= row && row < table_rows ? table[row * row_words + i] : Word{};
 }
 
-template <typename T, typename Delta>
-void launch_norm(Stream stream, const NormArguments& a) {
-  const int threads = threads_for((a.width + chunk_size - 1) / chunk_size, 1024);
-  with_alignment(vectors_fit(a.width, a.x, a.delta, a.weight, a.out), [&](auto aligned) {
-    launch_early(norm_row<T, Delta, aligned.value>, {a.rows}, threads, 32 * sizeof(float), stream,
-                 static_cast<T*>(a.x), static_cast<const Delta*>(a.delta), a.weight, a.epsilon,
-                 static_cast<T*>(a.out), a.width);
-  });
-}
-
-template <typename T, typename Delta>
-void launch_add(Stream stream, const void* a, const void* b, void* out, int64_t count) {
-  const FlatGrid flat = flat_grid((count + chunk_size - 1) / chunk_size);
-  with_alignment(vectors_fit(count, a, b, out), [&](auto aligned) {
-    launch(add_chunk<T, Delta, aligned.value>, flat.grid, flat.threads, 0, stream, static_cast<const T*>(a),
-           static_cast<const Delta*>(b), static_cast<T*>(out), count);
-  });
-}
-
 template <typename From, typename To>
 void convert(Stream stream, const From* x, To* out, int64_t count) {
-  const FlatGrid flat = flat_grid((count + chunk_size - 1) / chunk_size);
+  const FlatGrid flat(chunks_of(count));
   with_alignment(vectors_fit(count, x, out), [&](auto aligned) {
     launch(convert_chunk<From, To, aligned.value>, flat.grid, flat.threads, 0, stream, x, out, count);
   });
@@ -132,21 +113,21 @@ void convert(Stream stream, const From* x, To* out, int64_t count) {
 
 }  // namespace
 
-void norm_rows(Stream stream, const NormArguments& arguments) {
-  with_element_type(arguments.dtype, [&](auto element) {
-    using T = decltype(element);
-    if (arguments.delta_type == arguments.dtype)
-      launch_norm<T, T>(stream, arguments);
-    else
-      launch_norm<T, float>(stream, arguments);
+void norm_rows(Stream stream, const NormArguments& a) {
+  const int threads = threads_for(chunks_of(a.width), 1024);
+  with_element_types(a.dtype, a.delta_type, [&]<typename T, typename Delta>(T, Delta) {
+    with_alignment(vectors_fit(a.width, a.x, a.delta, a.weight, a.out), [&](auto aligned) {
+      launch_early(norm_row<T, Delta, aligned.value>, {a.rows}, threads, 32 * sizeof(float), stream,
+                   static_cast<T*>(a.x), static_cast<const Delta*>(a.delta), a.weight, a.epsilon,
+                   static_cast<T*>(a.out), a.width);
+    });
   });
 }
 
 void gate_mul(Stream stream, GateActivation activation, DType dtype, const void* gate_up, void* out,
               int64_t rows, int width) {
-  const FlatGrid flat = flat_grid(rows * ((width + chunk_size - 1) / chunk_size));
-  with_element_type(dtype, [&](auto element) {
-    using T = decltype(element);
+  const FlatGrid flat(rows * chunks_of(width));
+  with_element_type(dtype, [&]<typename T>(T) {
     with_alignment(vectors_fit(width, gate_up, out), [&](auto aligned) {
       launch_early(gate_mul_chunk<T, aligned.value>, flat.grid, flat.threads, 0, stream, activation,
                    static_cast<const T*>(gate_up), static_cast<T*>(out), rows, width);
@@ -155,19 +136,18 @@ void gate_mul(Stream stream, GateActivation activation, DType dtype, const void*
 }
 
 void add(Stream stream, DType dtype, const void* a, const void* b, DType b_type, void* out, int64_t count) {
-  with_element_type(dtype, [&](auto element) {
-    using T = decltype(element);
-    if (b_type == dtype)
-      launch_add<T, T>(stream, a, b, out, count);
-    else
-      launch_add<T, float>(stream, a, b, out, count);
+  const FlatGrid flat(chunks_of(count));
+  with_element_types(dtype, b_type, [&]<typename T, typename Delta>(T, Delta) {
+    with_alignment(vectors_fit(count, a, b, out), [&](auto aligned) {
+      launch(add_chunk<T, Delta, aligned.value>, flat.grid, flat.threads, 0, stream, static_cast<const T*>(a),
+             static_cast<const Delta*>(b), static_cast<T*>(out), count);
+    });
   });
 }
 
 void add_bias(Stream stream, DType dtype, void* x, const float* bias, int64_t rows, int width) {
-  const FlatGrid flat = flat_grid(rows * ((width + chunk_size - 1) / chunk_size));
-  with_element_type(dtype, [&](auto element) {
-    using T = decltype(element);
+  const FlatGrid flat(rows * chunks_of(width));
+  with_element_type(dtype, [&]<typename T>(T) {
     with_alignment(vectors_fit(width, x, bias), [&](auto aligned) {
       launch(add_bias_chunk<T, aligned.value>, flat.grid, flat.threads, 0, stream, static_cast<T*>(x), bias,
              rows, width);
@@ -176,7 +156,7 @@ void add_bias(Stream stream, DType dtype, void* x, const float* bias, int64_t ro
 }
 
 void add_gated(Stream stream, const float* x, const float* gate, float* sum, int64_t rows, int width) {
-  const FlatGrid flat = flat_grid(rows * ((width + chunk_size - 1) / chunk_size));
+  const FlatGrid flat(rows * chunks_of(width));
   with_alignment(vectors_fit(width, x, sum), [&](auto aligned) {
     launch(add_gated_chunk<aligned.value>, flat.grid, flat.threads, 0, stream, x, gate, sum, rows, width);
   });
@@ -192,17 +172,12 @@ void widen(Stream stream, DType dtype, const void* x, float* out, int64_t count)
 
 void gather_rows(Stream stream, const int32_t* ids, int64_t first, int64_t table_rows, const void* table,
                  void* out, int count, int64_t row_bytes) {
-  const auto copy = [&](auto word) {
-    using Word = decltype(word);
+  const auto copy = [&]<typename Word>(Word) {
     const int64_t words = row_bytes / static_cast<int64_t>(sizeof(Word));
     launch_early(gather_row<Word>, {count}, threads_for(words, flat_threads), 0, stream, ids, first,
                  table_rows, static_cast<const Word*>(table), static_cast<Word*>(out), words);
   };
-  const bool aligned = (reinterpret_cast<uintptr_t>(table) | reinterpret_cast<uintptr_t>(out) |
-                        static_cast<uintptr_t>(row_bytes)) %
-                           16 ==
-                       0;
-  aligned ? copy(Vector<uint32_t>{}) : copy(uint16_t{});
+  row_bytes % 16 == 0 && are_aligned(table, out) ? copy(Vector<uint32_t>{}) : copy(uint16_t{});
 }
 
 }  // namespace maniple::cuda

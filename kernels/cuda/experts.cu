@@ -1,6 +1,6 @@
 #include <kernels/cuda/chunks.hpp>
-#include <kernels/cuda/element_types.hpp>
 #include <kernels/cuda/experts.hpp>
+#include <kernels/cuda/instances.hpp>
 #include <kernels/cuda/reductions.hpp>
 
 #include <bit>
@@ -242,9 +242,9 @@ void route_tokens(Stream stream, const RouterProduct& p, const RouterArguments& 
                   const RoutingArguments& a) {
   const int floats = warps * (a.all_experts + r.groups), tiles = (a.tokens + warps - 1) / warps;
   if (p.x)
-    with_element_type(p.dtype, [&](auto element) {
+    with_element_type(p.dtype, [&]<typename T>(T) {
       with_alignment(vectors_fit(p.k, p.x, p.gate), [&](auto aligned) {
-        launch(multiply_and_choose<decltype(element), aligned.value>, {a.all_experts, tiles}, 32 * warps,
+        launch(multiply_and_choose<T, aligned.value>, {a.all_experts, tiles}, 32 * warps,
                sizeof(float) * static_cast<size_t>(1 + floats), stream, p, r, a);
       });
     });

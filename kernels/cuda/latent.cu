@@ -1,4 +1,5 @@
-#include <kernels/cuda/element_types.hpp>
+#include <kernels/cuda/chunks.hpp>
+#include <kernels/cuda/instances.hpp>
 #include <kernels/cuda/latent.hpp>
 #include <kernels/cuda/reductions.hpp>
 
@@ -19,7 +20,7 @@ __device__ void for_lanes(int count, F f) {
 // One warp per (token, head).
 template <typename T>
 __global__ void __launch_bounds__(threads) latent_row(LatentArguments a) {
-  const int64_t item = static_cast<int64_t>(block_index().x) * warps + warp_index(), token = item / a.heads;
+  const int64_t item = warp_item(warps), token = item / a.heads;
   if (token >= a.tokens) return;
   const int64_t row = a.slots ? a.slots[token] : item;
   if (row < 0) return;
@@ -50,7 +51,7 @@ __global__ void __launch_bounds__(threads) latent_row(LatentArguments a) {
 // One warp per element of the result.
 template <typename T, typename Out>
 __global__ void __launch_bounds__(threads) multiply_head(HeadsArguments a) {
-  const int64_t item = static_cast<int64_t>(block_index().x) * warps + warp_index(), row = item / a.rows;
+  const int64_t item = warp_item(warps), row = item / a.rows;
   const int column = static_cast<int>(item % a.rows), head = static_cast<int>(row % a.heads);
   if (row >= static_cast<int64_t>(a.tokens) * a.heads) return;
   const T* const x = static_cast<const T*>(a.x) + row * a.x_lanes;
@@ -61,24 +62,18 @@ __global__ void __launch_bounds__(threads) multiply_head(HeadsArguments a) {
   if (lane_index() == 0) static_cast<Out*>(a.out)[row * a.out_lanes + column] = static_cast<Out>(sum);
 }
 
-// Blocks of one warp per item.
-Grid blocks_of(int64_t items) { return {static_cast<int>((items + warps - 1) / warps)}; }
-
 }  // namespace
 
-void latent_rows(Stream stream, const LatentArguments& arguments) {
-  with_element_type(arguments.dtype, [&](auto element) {
-    launch(latent_row<decltype(element)>, blocks_of(int64_t{arguments.tokens} * arguments.heads), threads, 0,
-           stream, arguments);
+void latent_rows(Stream stream, const LatentArguments& a) {
+  with_element_type(a.dtype, [&]<typename T>(T) {
+    launch(latent_row<T>, blocks_of(int64_t{a.tokens} * a.heads, warps), threads, 0, stream, a);
   });
 }
 
-void multiply_heads(Stream stream, const HeadsArguments& arguments) {
-  const int64_t items = int64_t{arguments.tokens} * arguments.heads * arguments.rows;
-  with_element_type(arguments.x_dtype, [&](auto element) {
-    using T = decltype(element);
-    launch(arguments.out_dtype == arguments.x_dtype ? multiply_head<T, T> : multiply_head<T, float>,
-           blocks_of(items), threads, 0, stream, arguments);
+void multiply_heads(Stream stream, const HeadsArguments& a) {
+  const Grid grid = blocks_of(int64_t{a.tokens} * a.heads * a.rows, warps);
+  with_element_types(a.x_dtype, a.out_dtype, [&]<typename T, typename Out>(T, Out) {
+    launch(multiply_head<T, Out>, grid, threads, 0, stream, a);
   });
 }
 

@@ -1,6 +1,9 @@
 #include <kernels/cuda/attention.hpp>
-#include <kernels/cuda/element_types.hpp>
+#include <kernels/cuda/chunks.hpp>
+#include <kernels/cuda/instances.hpp>
 #include <kernels/cuda/reductions.hpp>
+
+#include <functional>
 
 namespace maniple::cuda {
 
@@ -8,7 +11,7 @@ using namespace device;
 
 namespace {
 
-constexpr int threads = 256;
+constexpr int threads = 256, warps = threads / 32;
 constexpr int few_steps = 2, most_steps = 5;  // of a warp through half a head, 64 pairs at a time
 static_assert(64 * most_steps >= max_head_dim / 2);
 
@@ -91,13 +94,12 @@ __device__ void rotate(Head<steps>& head, int pairs, const float* cos_sin) {
   });
 }
 
-// What is rounded to a code is what another cache would hold: an activation.
-template <typename T, int steps>
-__device__ void store_codes(Float8* to, const Head<steps>& head, int half, float scale) {
-  const auto divided = [&](float value) { return static_cast<float>(static_cast<T>(value)) / scale; };
+// Stores of(value) for each.
+template <typename Stored, int steps, typename F>
+__device__ void store_head(Stored* to, const Head<steps>& head, int half, F of) {
   for_pairs<steps>(half, [&](int step, int i) {
-    store_two(to + i, {divided(head.low[step][0]), divided(head.low[step][1])});
-    store_two(to + half + i, {divided(head.high[step][0]), divided(head.high[step][1])});
+    store_two(to + i, {of(head.low[step][0]), of(head.low[step][1])});
+    store_two(to + half + i, {of(head.high[step][0]), of(head.high[step][1])});
   });
 }
 
@@ -105,7 +107,7 @@ template <typename T, int steps>
 __global__ void __launch_bounds__(threads) rotary_store_head(PreviousKernel previous, RotaryArguments a) {
   wait_for(previous);
   const int heads = a.query_heads + 2 * a.kv_heads, half = a.head_dim / 2;
-  const int64_t item = static_cast<int64_t>(block_index().x) * (block_threads() / 32) + warp_index();
+  const int64_t item = warp_item(warps);
   const int64_t token = item / heads;
   const int head_index = static_cast<int>(item % heads);
   if (token >= a.tokens) return;
@@ -126,22 +128,22 @@ __global__ void __launch_bounds__(threads) rotary_store_head(PreviousKernel prev
   const int64_t kv_head = (head_index - a.query_heads) % a.kv_heads;
   const int64_t cell = (slot / a.block_size * a.kv_heads + kv_head) * a.block_size + slot % a.block_size;
   void* const cache = is_value ? a.values : a.keys;
-  if (!is_query && a.codes)
-    return store_codes<T>(static_cast<Float8*>(cache) + cell * a.head_dim, head, half,
-                          is_value ? a.value_scale : a.key_scale);
+  if (!is_query && a.codes) {
+    // What is rounded to a code is what another cache would hold: an activation.
+    const float scale = is_value ? a.value_scale : a.key_scale;
+    const auto divided = [&](float value) { return static_cast<float>(static_cast<T>(value)) / scale; };
+    return store_head(static_cast<Float8*>(cache) + cell * a.head_dim, head, half, divided);
+  }
   T* const to = is_query ? static_cast<T*>(a.queries) + (token * a.query_heads + head_index) * a.head_dim
                          : static_cast<T*>(cache) + cell * a.head_dim;
-  for_pairs<steps>(half, [&](int step, int i) {
-    store_two(to + i, head.low[step]);
-    store_two(to + half + i, head.high[step]);
-  });
+  store_head(to, head, half, std::identity{});
 }
 
 template <typename T, int steps>
 __global__ void __launch_bounds__(threads)
     head_squares_of(const T* qkv, float* out, int tokens, int query_heads, int kv_heads, int head_dim) {
   const int normed = query_heads + kv_heads;
-  const int64_t item = static_cast<int64_t>(block_index().x) * (block_threads() / 32) + warp_index();
+  const int64_t item = warp_item(warps);
   const int64_t token = item / normed;
   if (token >= tokens) return;
   const int64_t head = token * (normed + kv_heads) + item % normed;
@@ -149,30 +151,23 @@ __global__ void __launch_bounds__(threads)
   if (lane_index() == 0) out[item] = sum;
 }
 
-int blocks_of(int64_t warps) { return static_cast<int>((warps + threads / 32 - 1) / (threads / 32)); }
-
 }  // namespace
 
 void head_squares(Stream stream, DType dtype, const void* qkv, float* out, int tokens, int query_heads,
                   int kv_heads, int head_dim) {
-  const int blocks = blocks_of(static_cast<int64_t>(tokens) * (query_heads + kv_heads));
-  with_element_type(dtype, [&](auto element) {
-    using T = decltype(element);
-    launch(head_dim <= 128 * few_steps ? head_squares_of<T, few_steps> : head_squares_of<T, most_steps>,
-           {blocks}, threads, 0, stream, static_cast<const T*>(qkv), out, tokens, query_heads, kv_heads,
-           head_dim);
+  const Grid grid = blocks_of(static_cast<int64_t>(tokens) * (query_heads + kv_heads), warps);
+  with_element_type(dtype, [&]<typename T>(T) {
+    launch(head_dim <= 128 * few_steps ? head_squares_of<T, few_steps> : head_squares_of<T, most_steps>, grid,
+           threads, 0, stream, static_cast<const T*>(qkv), out, tokens, query_heads, kv_heads, head_dim);
   });
 }
 
-void rotary_store(Stream stream, const RotaryArguments& arguments) {
-  const int64_t warps =
-      static_cast<int64_t>(arguments.tokens) * (arguments.query_heads + 2 * arguments.kv_heads);
-  const int blocks = blocks_of(warps);
-  with_element_type(arguments.dtype, [&](auto element) {
-    using T = decltype(element);
-    const bool few = arguments.head_dim <= 128 * few_steps;
-    launch_early(few ? rotary_store_head<T, few_steps> : rotary_store_head<T, most_steps>, {blocks}, threads,
-                 0, stream, arguments);
+void rotary_store(Stream stream, const RotaryArguments& a) {
+  const Grid grid = blocks_of(static_cast<int64_t>(a.tokens) * (a.query_heads + 2 * a.kv_heads), warps);
+  with_element_type(a.dtype, [&]<typename T>(T) {
+    launch_early(
+        a.head_dim <= 128 * few_steps ? rotary_store_head<T, few_steps> : rotary_store_head<T, most_steps>,
+        grid, threads, 0, stream, a);
   });
 }
 
