@@ -6,6 +6,7 @@
 #include <kernels/cuda/widen.hpp>
 
 #include <bit>
+#include <functional>
 
 namespace maniple::cuda {
 
@@ -22,9 +23,7 @@ __device__ inline float scale_of(const CodeMatrix& m, int64_t row, int group) {
 }
 // Of e2m1 codes, whose elements always hold it.
 __device__ inline float power_of(const CodeMatrix& m, int64_t row, int group) {
-  PowerScale scale;
-  scale.bits = static_cast<const uint8_t*>(m.scales)[row * m.groups + group];
-  return static_cast<float>(scale);
+  return static_cast<float>(static_cast<const PowerScale*>(m.scales)[row * m.groups + group]);
 }
 
 // An integer code in the last bits of 2^23: an exact number, from which one subtraction takes 2^23 + zero.
@@ -43,9 +42,7 @@ __device__ float element_of(const CodeMatrix& m, uint32_t stored, const GroupFac
   if (bits == 4 && m.floating) return e2m1_of(stored) * factors.scale;
   if (!m.floating)
     return (in_last_bits(bits == 4 ? stored & 15u : (stored & 255u) ^ 128u) - factors.zero) * factors.scale;
-  Float8 number;
-  number.bits = static_cast<uint8_t>(stored);
-  return static_cast<float>(number) * factors.scale;
+  return static_cast<float>(std::bit_cast<Float8>(static_cast<uint8_t>(stored))) * factors.scale;
 }
 
 // Finds the group of a column. Made once, outside of loops: it divides.
@@ -112,8 +109,7 @@ __device__ void with_widening(const CodeMatrix& m, const ColumnGroups& groups, i
     });
   if (bits == 8 && m.floating && !m.scaled)
     return f([](int64_t, const device::Vector<uint32_t>& chunk, auto store) {
-      widen_e4m3<T>(
-          chunk, [](float number) { return number; }, store);
+      widen_e4m3<T>(chunk, std::identity{}, store);
     });
   if (bits == 8 && m.floating)
     return f([&](int64_t row, const device::Vector<uint32_t>& chunk, auto store) {
@@ -143,15 +139,15 @@ __device__ inline float element_at(const CodeMatrix& m, const ColumnGroups& grou
 }
 
 // The rest of a product where elements do not hold their scale.
-__device__ inline float with_bias(const FinishArguments& a, float sum, int64_t column) {
-  return sum + (a.bias ? a.bias[column] : 0);
+__device__ inline float with_bias(const float* bias, float sum, int64_t column) {
+  return sum + (bias ? bias[column] : 0);
 }
 __device__ inline float finished(const FinishArguments& a, float sum, int64_t row, int64_t column) {
   if (!a.codes.scaled) {
     const float scale = scale_of(a.codes, column, 0);
     sum *= a.input_scales ? a.input_scales[row] * scale : scale;
   }
-  return with_bias(a, sum, column);
+  return with_bias(a.bias, sum, column);
 }
 
 }  // namespace maniple::cuda

@@ -55,27 +55,22 @@ __device__ void find_work(const GroupedArguments& a, Work<rows>& work) {
 }
 
 template <typename T, int size, int bits_of_element>
-struct GroupedOperands {
+struct GroupedOperands : OperandSizes<GroupedArguments> {
   using Element = T;
-  static constexpr bool gathers = true;
   static constexpr int bits = bits_of_element;
-  const GroupedArguments& a;
   const Work<size>& work;
 
+  static constexpr bool gathers() { return true; }
   __device__ const T* weight() const { return static_cast<const T*>(work.weight); }
   __device__ const CodeMatrix& codes() const { return work.finish.codes; }
   __device__ float finished(float sum, int row, int column) const {
-    if constexpr (bits == 16) return with_bias(work.finish, sum, column);
+    if constexpr (bits >= 16) return with_bias(work.finish.bias, sum, column);
     return cuda::finished(work.finish, sum, work.x_row[row], column);
   }
   __device__ const T* x(int row) const {
     return static_cast<const T*>(a.x) + static_cast<int64_t>(work.x_row[row]) * a.k;
   }
   __device__ int rows() const { return work.m; }
-  __device__ int n() const { return a.n; }
-  __device__ int k() const { return a.k; }
-  __device__ bool gated() const { return a.gated; }
-  __device__ GateActivation gate() const { return a.gate; }
   __device__ int width() const { return a.width; }
 };
 
@@ -86,16 +81,16 @@ __device__ void* first_of(void* out, DType type, int64_t place) {
 }
 
 template <int rows, int bits>
-constexpr size_t work_at = (ProductTile<rows, columns_for(rows), bits>::bytes + 7) / 8 * 8;
+constexpr size_t work_at = (ProductTile<rows, bits>::bytes + 7) / 8 * 8;
 
 template <typename T, int rows, bool aligned, int bits>
 __global__ void __launch_bounds__(32 * product_warps, rows <= 16 ? 3 : 2) grouped_tile(GroupedArguments a) {
   using Operands = GroupedOperands<T, rows, bits>;
-  using Product = TileProduct<Operands, rows, columns_for(rows), aligned>;
+  using Product = TileProduct<Operands, rows, aligned>;
   Work<rows>& work = *reinterpret_cast<Work<rows>*>(shared_memory() + work_at<rows, bits>);
   find_work(a, work);
   if (work.m == 0) return;
-  const Operands operands{a, work};
+  const Operands operands{{a}, work};
   Product product(operands, block_index().y);
   product.multiply(0, 1, [] {});
   product.write(
@@ -113,29 +108,24 @@ __global__ void __launch_bounds__(32 * product_warps) grouped_plain(GroupedArgum
   find_work(a, work);
   const int column = block_index().y * block_threads() + thread_index();
   if (work.m == 0 || column >= a.width) return;
+  const GroupedOperands<float, plain_rows, bits> operands{{a}, work};
   const ColumnGroups groups = bits < 16 ? ColumnGroups(work.finish.codes) : ColumnGroups();
   const auto element = [&](int row, int i) {
     if constexpr (bits < 16)
       return element_at<bits>(work.finish.codes, groups, row, i);
     else
-      return static_cast<const float*>(work.weight)[static_cast<int64_t>(row) * a.k + i];
-  };
-  const auto finish = [&](float sum, int row, int of_column) {
-    if constexpr (bits < 16)
-      return finished(work.finish, sum, work.x_row[row], of_column);
-    else
-      return with_bias(work.finish, sum, of_column);
+      return operands.weight()[static_cast<int64_t>(row) * a.k + i];
   };
   const int k = bits < 16 ? work.finish.codes.columns : a.k, up_column = column + a.n / 2;
   for (int row = 0; row < work.m; ++row) {
-    const float* const x = static_cast<const float*>(a.x) + static_cast<int64_t>(work.x_row[row]) * a.k;
+    const float* const x = operands.x(row);
     float sum = 0, up_sum = 0;
     for (int i = 0; i < k; ++i) {
       sum += x[i] * element(column, i);
       if (a.gated) up_sum += x[i] * element(up_column, i);
     }
-    sum = finish(sum, row, column);
-    if (a.gated) up_sum = finish(up_sum, row, up_column);
+    sum = operands.finished(sum, row, column);
+    if (a.gated) up_sum = operands.finished(up_sum, row, up_column);
     static_cast<float*>(a.out)[(work.first_row + row) * a.width + column] =
         a.gated ? gated(a.gate, sum, up_sum) : sum;
   }
@@ -159,21 +149,15 @@ void launch_grouped(Stream stream, const GroupedArguments& a) {
                work_at<rows, 16>);
 }
 
-// Tiles as large as an expert's rows on average: small ones read a weight again, large ones compute rows that are not there.
-template <typename T>
-void launch_grouped(Stream stream, const GroupedArguments& a) {
-  const int64_t average = (a.most_rows + a.experts - 1) / a.experts;
-  if (average <= 8) return launch_grouped<T, 8>(stream, a);
-  if (average <= 16) return launch_grouped<T, 16>(stream, a);
-  if (average <= 32) return launch_grouped<T, 32>(stream, a);
-  launch_grouped<T, 64>(stream, a);
-}
-
 }  // namespace
 
 void grouped_product(Stream stream, const GroupedArguments& a) {
-  if (a.dtype == DType::bf16) return launch_grouped<bf16>(stream, a);
-  if (a.dtype == DType::fp16) return launch_grouped<fp16>(stream, a);
+  const bool tiled = with_tensor_core_type(a.dtype, [&]<typename T>(T) {
+    // Tiles as large as an expert's rows on average: small ones read a weight again, large ones compute rows that are not there.
+    const int64_t average = (a.most_rows + a.experts - 1) / a.experts;
+    with_tile_rows(average, [&](auto rows) { launch_grouped<T, rows()>(stream, a); });
+  });
+  if (tiled) return;
   constexpr int threads = 32 * product_warps;
   launch(a.bits == 4   ? grouped_plain<4>
          : a.bits == 8 ? grouped_plain<8>

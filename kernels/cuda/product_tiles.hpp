@@ -8,20 +8,26 @@
 
 #include <kernels/cuda/code_elements.hpp>
 #include <kernels/cuda/gate.hpp>
+#include <kernels/cuda/instances.hpp>
 #include <kernels/cuda/shared_tiles.hpp>
 #include <kernels/tensor/dtype.hpp>
 
 #include <algorithm>
+#include <bit>
 
 namespace maniple::cuda {
 
 constexpr int product_warps = 4;
 constexpr int turn_k = 64;  // of a warp at a time
 
+// Few rows of x have smaller tiles, which leave more blocks.
+constexpr int columns_for(int rows) { return rows <= 32 ? 32 : 64; }
+
 // Sizes of a block's shared memory. Columns are neighbours. If the product is gated, half of them are neighbours that gate, the
 // others are the columns that they gate. bits: of an element of the weight; fewer than 16 are a code.
-template <int rows, int columns, int bits = 16>
+template <int rows, int bits>
 struct ProductTile {
+  static constexpr int columns = columns_for(rows);
   static constexpr int step_k = rows <= 32 ? turn_k : turn_k / 2;
   static constexpr int weight_bytes = columns * step_k * bits / 8;
   static constexpr int stage_bytes = weight_bytes + rows * step_k * 2;         // weight, then x
@@ -36,23 +42,38 @@ struct ProductTile {
   static constexpr size_t bytes = ring_bytes > sum_bytes ? ring_bytes : sum_bytes;
 };
 
-// Few rows of x have smaller tiles, which leave more blocks.
-constexpr int columns_for(int rows) { return rows <= 32 ? 32 : 64; }
+// Calls f(Constant<rows>{}) for the smallest tile that holds so many rows, or for the largest that there is.
+template <typename F>
+void with_tile_rows(int64_t rows, F f) {
+  const auto fitting = std::bit_ceil(static_cast<unsigned>(std::clamp<int64_t>(rows, 8, 64)));
+  with_constant<8, 16, 32, 64>(static_cast<int>(fitting), f);
+}
+
+// What operands take from the arguments of a kernel, where they lie: no register holds them.
+template <typename Arguments>
+struct OperandSizes {
+  const Arguments& a;
+
+  __device__ int n() const { return a.n; }
+  __device__ int k() const { return a.k; }
+  __device__ bool gated() const { return a.gated; }
+  __device__ GateActivation gate() const { return a.gate; }
+};
 
 // Operands says what is multiplied. It has
 //   type Element (bf16 or fp16);
 //   bits: 16, and const Element* weight() [n, k]; or those of a code, and CodeMatrix codes(), whose rows begin at sixteen bytes;
-//   const Element* x(int row); gathers: whether rows of x are not neighbours;
+//   const Element* x(int row); bool gathers(): whether rows of x are not neighbours;
 //   int rows() of x, n(), k(), bool gated(), GateActivation gate();
 //   int width(): columns of out; where gated, columns gate those n / 2 after them.
-template <typename Operands, int rows, int columns, bool aligned>
+template <typename Operands, int rows, bool aligned>
 class TileProduct {
  public:
   using T = typename Operands::Element;
   static constexpr int bits = Operands::bits;
-  using Sizes = ProductTile<rows, columns, bits>;
+  using Sizes = ProductTile<rows, bits>;
+  static constexpr int columns = Sizes::columns, step_k = Sizes::step_k;
   using Sums = float[columns / 16][rows / 8][4];
-  static constexpr int step_k = Sizes::step_k;
 
   // first: the tile's first column of out.
   __device__ TileProduct(const Operands& operands, int tile)
@@ -177,7 +198,7 @@ class TileProduct {
     const int row = device::lane_index() / chunks_of_step, chunk = device::lane_index() % chunks_of_step;
     const int64_t begin = k + 8 * chunk;
     T* const to = reinterpret_cast<T*>(stage);
-    if constexpr (Operands::gathers) {
+    if constexpr (Operands::gathers()) {
       for (int i = 0; i < rows / together; ++i) {
         const bool valid = row + i * together < o_.rows();
         fetch_chunk(to + swizzled<step_k>(row + i * together, chunk),
@@ -233,7 +254,7 @@ class TileProduct {
     }
   }
 
-  // Eight elements of a row, from its k-th on; zeros where there is no row and from k() on.
+  // Eight elements of a row, from its k-th on; zeros where there is no row and behind its end.
   __device__ void fetch_chunk(T* to, const T* from, int64_t k, bool is_row) const {
     const bool valid = is_row && k < o_.k();
     if constexpr (aligned) {

@@ -4,6 +4,8 @@
 #include <device/primitives.hpp>
 #include <kernels/cuda/widen.hpp>
 
+#include <functional>
+
 namespace maniple::cuda {
 
 // A chunk is 16 bytes, 8 elements. swizzled() is the offset of a chunk in a tile, in elements. It permutes
@@ -47,13 +49,11 @@ __device__ void widen_rows(T* tile, const Float8* codes) {
   for (int turn = 0; turn < (rows * columns / 16 + 31) / 32; ++turn) {
     const int i = 32 * turn + device::lane_index();
     if (i >= rows * columns / 16) return;
-    widen_e4m3<T>(
-        device::load_vector(reinterpret_cast<const uint32_t*>(codes) + 4 * i),
-        [](float number) { return number; },
-        [&](int half, const Eight& eight) {
-          T* const to = tile + swizzled<columns>(16 * i / columns, i % (columns / 16) * 2 + half);
-          device::store_vector(reinterpret_cast<uint32_t*>(to), eight);
-        });
+    widen_e4m3<T>(device::load_vector(reinterpret_cast<const uint32_t*>(codes) + 4 * i), std::identity{},
+                  [&](int half, const Eight& eight) {
+                    T* const to = tile + swizzled<columns>(16 * i / columns, i % (columns / 16) * 2 + half);
+                    device::store_vector(reinterpret_cast<uint32_t*>(to), eight);
+                  });
   }
 }
 

@@ -1,5 +1,4 @@
-// A product of few rows by tiles and slices of k. Operands (TileProduct) also have
-//   float finished(float sum, int row, int column): before gating.
+// A product of few rows by tiles and slices of k.
 #pragma once
 
 #include <kernels/cuda/product_tiles.hpp>
@@ -11,30 +10,44 @@
 namespace maniple::cuda {
 
 // Few columns leave multiprocessors idle: then k is cut into slices, each at least one turn of every warp.
-inline int slices_of(int n, int k) {
-  const int tiles = (n + columns_for(1) - 1) / columns_for(1);
-  return std::max(1, std::min(skinny_arrivals / tiles, k / (product_warps * turn_k)));
+inline int slices_of(const SkinnyGemmArguments& a) {
+  const int tiles = (a.n + columns_for(1) - 1) / columns_for(1);
+  return std::max(1, std::min(skinny_arrivals / tiles, a.k / (product_warps * turn_k)));
 }
 
-template <typename Operands, int rows, int columns, bool aligned>
+// What operands (TileProduct) have whatever the weight is. With a weight they also have
+//   float finished(float sum, int row, int column): before gating.
+template <typename T>
+struct SkinnyOperands : OperandSizes<SkinnyGemmArguments> {
+  using Element = T;
+
+  static constexpr bool gathers() { return false; }
+  __device__ const T* x(int row) const {
+    return static_cast<const T*>(a.x) + static_cast<int64_t>(row) * a.k;
+  }
+  __device__ int rows() const { return a.m; }
+  __device__ int width() const { return a.gated ? a.n / 2 : a.n; }
+};
+
+template <typename Operands, int rows, bool aligned>
 class SkinnyProduct {
  public:
-  using Product = TileProduct<Operands, rows, columns, aligned>;
+  using Product = TileProduct<Operands, rows, aligned>;
+  static constexpr int columns = Product::Sizes::columns;
   static constexpr size_t shared_bytes = Product::Sizes::bytes + sizeof(int);
 
   // operands: an object of the kernel. One inside this object would make the compiler keep both in local memory.
-  __device__ SkinnyProduct(const Operands& operands, const SkinnyGemmArguments& a,
-                           const SkinnyGemmWorkspace& workspace)
-      : a_(a), workspace_(workspace), operands_(operands), product_(operands, device::block_index().x) {}
+  __device__ SkinnyProduct(const Operands& operands, const SkinnyGemmWorkspace& workspace)
+      : workspace_(workspace), operands_(operands), product_(operands, device::block_index().x) {}
 
   // The first copies of the weight, which no kernel writes, do not wait.
   __device__ void run(device::PreviousKernel previous) {
     const int slices = device::grid_size().y;
     product_.multiply(device::block_index().y, slices, [&] { device::wait_for(previous); });
     if (slices == 1) return write_results(Product::sum_of_warps);
-    for (int i = device::thread_index(); i < a_.m * columns; i += device::block_threads()) {
+    for (int i = device::thread_index(); i < operands_.a.m * columns; i += device::block_threads()) {
       const int row = i / columns, column = i % columns;
-      if (product_.column_of(column) < a_.n)
+      if (product_.column_of(column) < operands_.a.n)
         *partial(device::block_index().y, row, column) = Product::sum_of_warps(row, column);
     }
     int& before = *reinterpret_cast<int*>(device::shared_memory() + shared_bytes - sizeof(int));
@@ -49,22 +62,30 @@ class SkinnyProduct {
 
  private:
   __device__ float* partial(int slice, int row, int column) const {
-    return workspace_.partials + (static_cast<int64_t>(slice) * a_.m + row) * a_.n +
+    return workspace_.partials + (static_cast<int64_t>(slice) * operands_.a.m + row) * operands_.a.n +
            product_.column_of(column);
   }
 
   // Calls sum_of(row, column of the block).
   template <typename F>
   __device__ void write_results(F sum_of) const {
-    product_.write(a_.out, a_.out_type, [&](int row, int column) {
+    product_.write(operands_.a.out, operands_.a.out_type, [&](int row, int column) {
       return operands_.finished(sum_of(row, column), row, product_.column_of(column));
     });
   }
 
-  const SkinnyGemmArguments& a_;
   const SkinnyGemmWorkspace& workspace_;
   const Operands& operands_;
   Product product_;
 };
+
+// kernel: one that makes the product. arguments: its own, with those of the product.
+template <typename Product, typename Arguments>
+void launch_product(void (*kernel)(device::PreviousKernel, Arguments, SkinnyGemmWorkspace),
+                    device::Stream stream, const SkinnyGemmArguments& a, const Arguments& arguments,
+                    const SkinnyGemmWorkspace& workspace) {
+  const device::Grid grid{(a.n + Product::columns - 1) / Product::columns, slices_of(a)};
+  launch_early(kernel, grid, 32 * product_warps, Product::shared_bytes, stream, arguments, workspace);
+}
 
 }  // namespace maniple::cuda

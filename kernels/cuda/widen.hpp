@@ -53,9 +53,8 @@ __device__ void widen_e4m3(const device::Vector<uint32_t>& codes, Of of, F store
   if (holds_nan(codes)) {
     Eight eight{};
     DEVICE_ROLLED for (int place = 0; place < 16; ++place) {
-      Float8 code;
-      code.bits = static_cast<uint8_t>(word_of(codes, place) >> place % 4 * 8);
-      append<T>(eight, of(static_cast<float>(code)));
+      const auto code = static_cast<uint8_t>(word_of(codes, place) >> place % 4 * 8);
+      append<T>(eight, of(static_cast<float>(std::bit_cast<Float8>(code))));
       if (place % 8 == 7) store(place / 8, eight);
     }
     return;
