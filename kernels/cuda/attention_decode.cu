@@ -19,9 +19,6 @@ constexpr int tile_keys = 16;  // a page holds whole tiles
 constexpr int tile_rows = 16;
 constexpr int max_tiles = split_size / tile_keys / warps;  // of a warp in a split
 
-template <int dims>
-constexpr int sums_pitch = dims + 8;  // against bank conflicts
-
 // Each warp of a block has a ring of tiles, keys and values in turn. Behind a ring of codes lies one tile that they are widened to.
 // The sums of a split lie behind the first tiles of the next one, which travel meanwhile.
 template <typename Kept, int dims>
@@ -31,7 +28,8 @@ struct Ring {
   static constexpr int tile_bytes = tile * static_cast<int>(sizeof(Kept)),
                        widened_bytes = codes ? 2 * tile : 0;
   static constexpr int depth = std::min(2 * max_tiles, ((16 << 10) - widened_bytes) / tile_bytes);
-  static constexpr int sums_bytes = tile_rows * sums_pitch<dims> * static_cast<int>(sizeof(float));
+  static constexpr int sums_pitch = dims + 8;  // against bank conflicts
+  static constexpr int sums_bytes = tile_rows * sums_pitch * static_cast<int>(sizeof(float));
   static constexpr int bytes = std::max(depth * tile_bytes + widened_bytes, sums_bytes);
   static constexpr int ahead =
       std::min(depth - 1, (bytes - sums_bytes) / tile_bytes);  // tiles before the sums
@@ -95,6 +93,9 @@ template <typename T, typename Kept, int dims>
 class Decode {
  public:
   using Tiles = Ring<Kept, dims>;
+  // Of shared memory; then the ends of the slots of each sequence.
+  static constexpr size_t bytes_before_ends =
+      warps * Tiles::bytes + tile_rows * dims * sizeof(T) + sizeof(Exchange);
 
   __device__ Decode(const AttentionArguments& a, const DecodeWorkspace& workspace)
       : a_(a),
@@ -207,7 +208,9 @@ class Decode {
     synchronize_block();  // the sums and the queries have been read
     fetch_tiles<Tiles::ahead, Tiles::depth - 1>(next);
     if (!arrives) return;
-    if (is_last_of_sequence(part)) combine(part);
+    int32_t* const arrivals =
+        &workspace_.counters[1 + static_cast<int64_t>(part.sequence) * a_.query_heads + part.first_head];
+    if (is_last_after_fence(arrivals, part.sequence_slots, exchange_.arrival)) combine(part);
     synchronize_block();  // the part has been read
   }
 
@@ -300,7 +303,7 @@ class Decode {
   __device__ static float* sums(int warp, int row) {
     return reinterpret_cast<float*>(shared_memory() + warp * Tiles::bytes +
                                     Tiles::ahead * Tiles::tile_bytes) +
-           row * sums_pitch<dims>;
+           row * Tiles::sums_pitch;
   }
   __device__ float largest(int row) const {
     float maximum = exchange_.maximum[0][row];
@@ -352,17 +355,6 @@ class Decode {
     for (int i = 0; i < 4; ++i) rounded.values[i] = static_cast<T>(partial.sum.values[i] / partial.total);
     *reinterpret_cast<decltype(rounded)*>(static_cast<T*>(a_.out) + row * dims + v % vectors * 4) = rounded;
   }
-  // Whether this part is the last of those that share rows of a sequence. After a fence and a barrier. The counter returns to zero.
-  __device__ bool is_last_of_sequence(const Part& part) {
-    if (thread_index() == 0) {
-      int32_t* const arrivals =
-          &workspace_.counters[1 + static_cast<int64_t>(part.sequence) * a_.query_heads + part.first_head];
-      exchange_.arrival = atomic_add(arrivals, 1);
-      if (exchange_.arrival == part.sequence_slots - 1) *arrivals = 0;
-    }
-    synchronize_block();
-    return exchange_.arrival == part.sequence_slots - 1;
-  }
 
   // A chain over the slots of each class, then the tree of merge_classes. Slots are loaded by fours before they are merged: loads need
   // not wait for each other.
@@ -404,11 +396,8 @@ class Decode {
   int parts_ = 0;
 };
 
-template <typename T, typename Kept, int dims>
-constexpr size_t bytes_before_ends = warps* Ring<Kept, dims>::bytes + tile_rows* dims * sizeof(T) +
-                                     sizeof(Exchange);
-static_assert(bytes_before_ends<bf16, bf16, 256> + sizeof(int) * max_decode_sequences <= 99 << 10);
-static_assert(bytes_before_ends<bf16, Float8, 256> + sizeof(int) * max_decode_sequences <= 99 << 10);
+static_assert(Decode<bf16, bf16, 256>::bytes_before_ends + sizeof(int) * max_decode_sequences <= 99 << 10);
+static_assert(Decode<bf16, Float8, 256>::bytes_before_ends + sizeof(int) * max_decode_sequences <= 99 << 10);
 
 template <typename T, typename Kept, int dims>
 __global__ void __launch_bounds__(32 * warps, dims <= 32    ? 4
@@ -428,12 +417,12 @@ bool attention_on_tensor_cores(DType dtype, int64_t head_dim) {
   return with_attention_instance(asked, [](auto, auto, auto) {});
 }
 
-bool attention_decode(Stream stream, const AttentionArguments& arguments, const DecodeWorkspace& workspace) {
-  return with_attention_instance(arguments, [&](auto element, auto kept, auto dims) {
-    const auto kernel = decode<decltype(element), decltype(kept), dims()>;
-    const size_t bytes = bytes_before_ends<decltype(element), decltype(kept), dims()> +
-                         sizeof(int) * static_cast<size_t>(arguments.sequences);
-    launch_early(kernel, {resident_blocks(kernel, 32 * warps, bytes)}, 32 * warps, bytes, stream, arguments,
+bool attention_decode(Stream stream, const AttentionArguments& a, const DecodeWorkspace& workspace) {
+  return with_attention_instance(a, [&]<typename T, typename Kept>(T, Kept, auto dims) {
+    const auto kernel = decode<T, Kept, dims()>;
+    const size_t bytes =
+        Decode<T, Kept, dims()>::bytes_before_ends + sizeof(int) * static_cast<size_t>(a.sequences);
+    launch_early(kernel, {resident_blocks(kernel, 32 * warps, bytes)}, 32 * warps, bytes, stream, a,
                  workspace);
   });
 }

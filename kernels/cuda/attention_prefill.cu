@@ -12,17 +12,6 @@ namespace {
 
 constexpr int warps = 4;
 
-// Rows of queries per block, and keys per step. Keys and values have two tiles each, one of them in flight. Two stages of codes take
-// the memory of one of elements, the other is what they are widened to.
-// 128 dimensions take 96 KiB: two blocks per SM on sm_90, one where an SM has 100 KiB.
-template <int dims, int row_tiles>
-struct Tile {
-  static constexpr int rows = warps * 16 * row_tiles;
-  static constexpr int keys = dims <= 128 ? 64 : 32;
-  static constexpr int stage = 2 * keys * dims;  // elements: keys, then values
-  static constexpr int elements = rows * dims + 2 * stage;
-};
-
 // Row r of a sequence is query r / group with the KV head's query head r % group. Blocks [first_block(s),
 // first_block(s + 1)) suffice for the rows of sequence s, so no prefix sum over the sequences is needed.
 __device__ int first_block(const AttentionArguments& a, int sequence, int rows) {
@@ -33,7 +22,7 @@ __device__ int sequence_of(const AttentionArguments& a, int block, int rows) {
   int begun = 0;
   for (int s = thread_index(); s < a.sequences; s += block_threads())
     begun += first_block(a, s, rows) <= block;
-  return block_reduce(begun, reinterpret_cast<int*>(shared_memory()), [](int x, int y) { return x + y; }) - 1;
+  return block_sum(begun, reinterpret_cast<int*>(shared_memory())) - 1;
 }
 
 // The work of the block, in shared memory because registers are full.
@@ -66,25 +55,28 @@ __device__ Rows rows_of(const AttentionArguments& a, int sequence, int block, in
           block_shift};
 }
 
+// Keys and values have two tiles each, one of them in flight. Two stages of codes take the memory of one of elements, the other is what
+// they are widened to. 128 dimensions take 96 KiB: two blocks per SM on sm_90, one where an SM has 100 KiB.
 template <typename T, typename Kept, int dims, int row_tiles>
 class Prefill {
  public:
   static constexpr bool codes = sizeof(Kept) == 1;
-  using Sizes = Tile<dims, row_tiles>;
-
+  static constexpr int rows = warps * 16 * row_tiles;  // of queries per block
+  static constexpr int keys = dims <= 128 ? 64 : 32;   // per step
+  static constexpr int stage = 2 * keys * dims;        // elements: keys, then values
+  static constexpr int elements = rows * dims + 2 * stage;
   // The dynamic shared memory of a block.
-  static constexpr size_t shared_bytes =
-      Sizes::elements * sizeof(T) + sizeof(Rows) + Sizes::rows * sizeof(int);
+  static constexpr size_t shared_bytes = elements * sizeof(T) + sizeof(Rows) + rows * sizeof(int);
 
   __device__ Prefill(const AttentionArguments& a)
       : a_(a),
-        rows_(*reinterpret_cast<Rows*>(queries() + Sizes::elements)),
+        rows_(*reinterpret_cast<Rows*>(queries() + elements)),
         row_index_(reinterpret_cast<int*>(&rows_ + 1)) {
     const int block = grid_size().x - 1 - block_index().x;  // later rows have more work, so they start first
-    const int sequence = sequence_of(a, block, Sizes::rows);
-    if (thread_index() == 0) rows_ = rows_of(a, sequence, block, block_index().y, Sizes::rows);
+    const int sequence = sequence_of(a, block, rows);
+    if (thread_index() == 0) rows_ = rows_of(a, sequence, block, block_index().y, rows);
     synchronize_block();
-    for (int i = thread_index(); i < Sizes::rows; i += block_threads()) {
+    for (int i = thread_index(); i < rows; i += block_threads()) {
       const int row = rows_.first + i, head = rows_.kv_head * rows_.group + row % rows_.group;
       row_index_[i] = static_cast<int>(query_row(a, rows_.first_token + row / rows_.group, head));
     }
@@ -95,8 +87,7 @@ class Prefill {
     if (rows_.count <= rows_.group || rows_.first >= rows_.count)
       return;  // a decode sequence, or a spare block
     const int warp_row = rows_.first + warp_index() * 16 * row_tiles;
-    const int last_row =
-        rows_.first + Sizes::rows < rows_.count ? rows_.first + Sizes::rows - 1 : rows_.count - 1;
+    const int last_row = rows_.first + rows < rows_.count ? rows_.first + rows - 1 : rows_.count - 1;
     const int tiles = tiles_until(position_of(last_row));
     WarpAttention<T, dims, row_tiles> attention;
     copy_queries();
@@ -119,7 +110,7 @@ class Prefill {
  private:
   // In shared memory, whose address is a constant: no register holds it.
   __device__ static T* queries() { return reinterpret_cast<T*>(shared_memory()); }
-  __device__ static T* stages() { return queries() + Sizes::rows * dims; }
+  __device__ static T* stages() { return queries() + rows * dims; }
   // Exact where row * group is below 2^32. A group of one has no reciprocal of 32 bits.
   __device__ int position_of(int row) const {
     return rows_.past +
@@ -130,7 +121,7 @@ class Prefill {
 
   __device__ void copy_queries() {
     constexpr int chunks = dims / 8;
-    for (int chunk = thread_index(); chunk < Sizes::rows * chunks; chunk += block_threads()) {
+    for (int chunk = thread_index(); chunk < rows * chunks; chunk += block_threads()) {
       const int row = rows_.first + chunk / chunks;
       const bool valid = row < rows_.count;
       copy_async(
@@ -141,18 +132,18 @@ class Prefill {
   }
 
   // Tiles are those of this owner's splits.
-  static constexpr int split_tiles = split_size / Sizes::keys;
+  static constexpr int split_tiles = split_size / keys;
   __device__ int tile_begin(int tile) const {
-    return split_begin(a_, tile / split_tiles) + tile % split_tiles * Sizes::keys;
+    return split_begin(a_, tile / split_tiles) + tile % split_tiles * keys;
   }
   // Those that begin at or before a position.
   __device__ int tiles_until(int position) const {
     const int last = position / split_size, before = own_splits(a_, last) * split_tiles;
-    return last % a_.owners == a_.owner ? before + position % split_size / Sizes::keys + 1 : before;
+    return last % a_.owners == a_.owner ? before + position % split_size / keys + 1 : before;
   }
 
   // A warp copies a quarter of a tile. One page holds the whole quarter.
-  static constexpr int quarter = Sizes::keys / warps;
+  static constexpr int quarter = keys / warps;
   __device__ int quarter_begin(int tile) const { return tile_begin(tile) + warp_index() * quarter; }
   __device__ int page_of(int tile) const {
     const int position = quarter_begin(tile);
@@ -169,36 +160,36 @@ class Prefill {
                          dims;
     Kept* const to = kept(tile) + warp * quarter * dims;
     copy_rows<quarter, dims>(to, static_cast<const Kept*>(a_.keys) + from, rows_.context - position, lane);
-    copy_rows<quarter, dims>(to + Sizes::keys * dims, static_cast<const Kept*>(a_.values) + from,
+    copy_rows<quarter, dims>(to + keys * dims, static_cast<const Kept*>(a_.values) + from,
                              rows_.context - position, lane);
     commit_copies();
   }
   // Each warp widens the quarter that it copied.
   __device__ void widen(int tile) {
-    for (int first = warp_index() * quarter * dims; first < Sizes::stage; first += Sizes::keys * dims)
+    for (int first = warp_index() * quarter * dims; first < stage; first += keys * dims)
       widen_rows<quarter, dims>(stages() + first, kept(tile) + first);
     synchronize_block();
   }
   // A stage as it is in the cache.
   __device__ Kept* kept(int tile) const {
-    return reinterpret_cast<Kept*>(stages() + (codes ? Sizes::stage : 0)) + tile % 2 * Sizes::stage;
+    return reinterpret_cast<Kept*>(stages() + (codes ? stage : 0)) + tile % 2 * stage;
   }
 
   __device__ void attend(WarpAttention<T, dims, row_tiles>& attention, int tile, int warp_row) const {
     const int begin = tile_begin(tile), last = warp_row + 16 * row_tiles - 1;
     if (begin > position_of(last < rows_.count ? last : rows_.count - 1)) return;
-    const T* const stage = stages() + (codes ? 0 : tile % 2 * Sizes::stage);
-    float scores[row_tiles][Sizes::keys / 8][4] = {};
-    attention.template score<Sizes::keys>(scores, queries() + (warp_row - rows_.first) * dims, stage);
-    if (begin + Sizes::keys > position_of(warp_row) + 1) mask(scores, begin, warp_row);
-    attention.template weigh<Sizes::keys>(scores, a_.scale * log2_e);
-    attention.template add_values<Sizes::keys>(scores, stage + Sizes::keys * dims);
+    const T* const key_tile = stages() + (codes ? 0 : tile % 2 * stage);
+    float scores[row_tiles][keys / 8][4] = {};
+    attention.template score<keys>(scores, queries() + (warp_row - rows_.first) * dims, key_tile);
+    if (begin + keys > position_of(warp_row) + 1) mask(scores, begin, warp_row);
+    attention.template weigh<keys>(scores, a_.scale * log2_e);
+    attention.template add_values<keys>(scores, key_tile + keys * dims);
   }
 
-  __device__ void mask(float (&scores)[row_tiles][Sizes::keys / 8][4], int begin, int warp_row) const {
+  __device__ void mask(float (&scores)[row_tiles][keys / 8][4], int begin, int warp_row) const {
     for (int i = 0; i < 2 * row_tiles; ++i) {
       const int seen = position_of(warp_row + 8 * i + lane_index() / 4) - begin - 2 * (lane_index() % 4);
-      for (int n = 0; n < Sizes::keys / 8; ++n)
+      for (int n = 0; n < keys / 8; ++n)
         for (int j = 0; j < 2; ++j)
           if (8 * n + j > seen) scores[i / 2][n][i % 2 * 2 + j] = -INFINITY;
     }
@@ -241,19 +232,16 @@ __global__ void __launch_bounds__(32 * warps, 2) prefill(AttentionArguments argu
   Prefill<T, Kept, dims, row_tiles>(arguments).run();
 }
 
-template <typename T, typename Kept, int dims, int row_tiles>
-void launch_prefill(Stream stream, const AttentionArguments& a) {
-  const int64_t rows = static_cast<int64_t>(a.tokens) * (a.query_heads / a.kv_heads);
-  using Sizes = Tile<dims, row_tiles>;
-  launch(prefill<T, Kept, dims, row_tiles>, {static_cast<int>(rows / Sizes::rows) + a.sequences, a.kv_heads},
-         32 * warps, Prefill<T, Kept, dims, row_tiles>::shared_bytes, stream, a);
-}
-
 }  // namespace
 
-bool attention_prefill(Stream stream, const AttentionArguments& arguments) {
-  return with_attention_instance(arguments, [&](auto element, auto kept, auto dims) {
-    launch_prefill<decltype(element), decltype(kept), dims(), (dims() <= 128 ? 2 : 1)>(stream, arguments);
+bool attention_prefill(Stream stream, const AttentionArguments& a) {
+  const int64_t rows = static_cast<int64_t>(a.tokens) * (a.query_heads / a.kv_heads);
+  return with_attention_instance(a, [&]<typename T, typename Kept>(T, Kept, auto dims) {
+    constexpr int row_tiles = dims() <= 128 ? 2 : 1;
+    using Work = Prefill<T, Kept, dims(), row_tiles>;
+    launch(prefill<T, Kept, dims(), row_tiles>,
+           {static_cast<int>(rows / Work::rows) + a.sequences, a.kv_heads}, 32 * warps, Work::shared_bytes,
+           stream, a);
   });
 }
 

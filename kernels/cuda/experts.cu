@@ -163,7 +163,7 @@ __global__ void __launch_bounds__(order_threads) order_rows(RoutingArguments a) 
   int smaller = 0;
   for (int64_t i = thread_index(); i < all; i += block_threads())
     smaller += 0 <= a.chosen[i] && a.chosen[i] < expert;
-  int next = block_reduce(smaller, scratch, [](int x, int y) { return x + y; });
+  int next = block_sum(smaller, scratch);
   if (thread_index() == 0) a.offsets[expert] = next;
   for (int begin = 0; begin < a.tokens; begin += block_threads()) {
     const int token = begin + thread_index();

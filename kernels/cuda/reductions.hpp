@@ -3,6 +3,8 @@
 
 #include <device/primitives.hpp>
 
+#include <functional>
+
 namespace maniple::cuda {
 
 // combine must be commutative: partners combine each other's values in opposite order.
@@ -11,9 +13,7 @@ __device__ inline T warp_reduce(T value, Combine combine) {
   for (int mask = 16; mask > 0; mask /= 2) value = combine(value, device::shuffle_xor(value, mask));
   return value;
 }
-__device__ inline float warp_sum(float value) {
-  return warp_reduce(value, [](float a, float b) { return a + b; });
-}
+__device__ inline float warp_sum(float value) { return warp_reduce(value, std::plus<float>{}); }
 __device__ inline float warp_maximum(float value) {
   return warp_reduce(value, [](float a, float b) { return a > b ? a : b; });
 }
@@ -29,8 +29,9 @@ __device__ inline T block_reduce(T value, T* scratch, Combine combine) {
   device::synchronize_block();
   return value;
 }
-__device__ inline float block_sum(float value, float* scratch) {
-  return block_reduce(value, scratch, [](float a, float b) { return a + b; });
+template <typename T>
+__device__ inline T block_sum(T value, T* scratch) {
+  return block_reduce(value, scratch, std::plus<T>{});
 }
 
 // The sum of the values of the threads before this one. total: of all threads. scratch: as in block_reduce.
@@ -56,15 +57,19 @@ __device__ inline T block_sum_before(std::type_identity_t<T> value, T* scratch, 
 
 // Whether this block is the last of `count` that add themselves to a counter, which then returns to zero. If so, and after a fence, it
 // sees what the others wrote before. All threads call it. before: shared, of nothing else while they use the answer.
-__device__ inline bool is_last_to_arrive(int32_t* arrivals, int count, int& before) {
-  device::memory_fence();
-  device::synchronize_block();
+// The first: where all threads have made a fence and met already.
+__device__ inline bool is_last_after_fence(int32_t* arrivals, int count, int& before) {
   if (device::thread_index() == 0) {
     before = device::atomic_add(arrivals, 1);
     if (before == count - 1) *arrivals = 0;
   }
   device::synchronize_block();
   return before == count - 1;
+}
+__device__ inline bool is_last_to_arrive(int32_t* arrivals, int count, int& before) {
+  device::memory_fence();
+  device::synchronize_block();
+  return is_last_after_fence(arrivals, count, before);
 }
 
 }  // namespace maniple::cuda

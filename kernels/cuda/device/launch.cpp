@@ -12,10 +12,6 @@ namespace {
 
 constexpr size_t usual_shared_bytes = 48 << 10;  // larger sizes must be requested
 
-dim3 dimensions(Grid grid) {
-  return {static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y), static_cast<unsigned>(grid.z)};
-}
-
 // What was asked of the driver for a kernel: it answers the same each time, and slowly.
 struct Known {
   size_t reserved = usual_shared_bytes;
@@ -83,13 +79,14 @@ void launch_kernel(const void* kernel, Grid grid, int threads, size_t shared_byt
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dimensions(grid);
-  config.blockDim = dim3(static_cast<unsigned>(threads));
-  config.dynamicSmemBytes = shared_bytes;
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = early && early_starts_allowed && waits_for_previous(kernel) ? 1 : 0;
+  const cudaLaunchConfig_t config{
+      .gridDim = {static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y),
+                  static_cast<unsigned>(grid.z)},
+      .blockDim = dim3(static_cast<unsigned>(threads)),
+      .dynamicSmemBytes = shared_bytes,
+      .stream = stream,
+      .attrs = &attribute,
+      .numAttrs = early && early_starts_allowed && waits_for_previous(kernel) ? 1u : 0u};
   cuda::check(cudaLaunchKernelExC(&config, kernel, arguments), "launching a kernel");
 }
 
