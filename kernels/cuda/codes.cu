@@ -80,14 +80,12 @@ __device__ float code_of(const RoundArguments& a, float value, float scale) {
   return code == code ? fminf(fmaxf(code, -127.0f), 127.0f) : 0.0f;
 }
 
-__device__ uint8_t byte_of(const RoundArguments& a, float code) {
-  return a.e4m3 ? Float8(code).bits : static_cast<uint8_t>(static_cast<int>(code));
-}
 // Codes become what is stored: bytes, or numbers times a scale.
 template <typename T>
 __device__ void store_code(const RoundArguments& a, int64_t place, float code, float scale) {
   if (a.bytes)
-    static_cast<uint8_t*>(a.out)[place] = byte_of(a, code);
+    static_cast<uint8_t*>(a.out)[place] =
+        a.e4m3 ? Float8(code).bits : static_cast<uint8_t>(static_cast<int>(code));
   else
     static_cast<T*>(a.out)[place] = static_cast<T>(code * scale);
 }

@@ -1,4 +1,4 @@
-#include <kernels/cuda/reductions.hpp>
+#include <kernels/cuda/chunks.hpp>
 #include <kernels/cuda/sampling_entries.hpp>
 #include <kernels/reference/noise.hpp>
 
@@ -18,7 +18,6 @@ constexpr int max_warps = max_threads / 32;
 int parts_of(const Logits& logits, int rows, int blocks) {
   return std::clamp(blocks / std::max(rows, 1), 1, std::clamp(logits.count / 4096, 1, max_parts));
 }
-int threads_for(int items) { return std::clamp((items + 31) / 32 * 32, 32, max_threads); }
 
 // The score of each token of a row.
 class Scorer {
@@ -338,18 +337,18 @@ __global__ void __launch_bounds__(max_threads)
 void best_candidates(Stream stream, const Logits& logits, const SamplingRow* how, const Cut* cuts,
                      Candidate* partial, Candidate* out) {
   const int parts = parts_of(logits, logits.rows, 1536);
-  launch_early(best_of_part, {parts, logits.rows}, threads_for(logits.count / parts),
+  launch_early(best_of_part, {parts, logits.rows}, threads_for(logits.count / parts, max_threads),
                max_warps * sizeof(Candidate), stream, logits, how, cuts, parts > 1 ? partial : out);
   if (parts > 1) launch_early(best_of_partial, {logits.rows}, 32, 0, stream, partial, parts, out);
 }
 
 void row_maxima(Stream stream, const Logits& logits, float* maxima) {
-  launch(maximum_of_row, {logits.rows}, threads_for(logits.count), max_warps * sizeof(float), stream, logits,
-         maxima);
+  launch(maximum_of_row, {logits.rows}, threads_for(logits.count, max_threads), max_warps * sizeof(float),
+         stream, logits, maxima);
 }
 
 void exp_sums(Stream stream, const Logits& logits, const float* maxima, int shards, int chunks, float* sums) {
-  launch(exp_sum_of_chunk, {chunks, logits.rows}, threads_for(logits.width / chunks),
+  launch(exp_sum_of_chunk, {chunks, logits.rows}, threads_for(logits.width / chunks, max_threads),
          max_warps * sizeof(float), stream, logits, maxima, shards, sums);
 }
 

@@ -1,4 +1,4 @@
-#include <device/primitives.hpp>
+#include <kernels/cuda/chunks.hpp>
 #include <kernels/cuda/seats.hpp>
 
 namespace maniple::cuda {
@@ -11,7 +11,6 @@ constexpr int threads = 128;
 
 // One thread per entry.
 __device__ int entry_index() { return block_index().x * threads + thread_index(); }
-Grid grid_of(int entries) { return {(entries + threads - 1) / threads}; }
 
 __global__ void __launch_bounds__(threads) scatter_entry(PreviousKernel previous, const int32_t* indices,
                                                          const int32_t* values, int32_t* out, int count) {
@@ -47,17 +46,18 @@ __global__ void __launch_bounds__(threads)
 }  // namespace
 
 void scatter(Stream stream, const int32_t* indices, const int32_t* values, int32_t* out, int count) {
-  launch_early(scatter_entry, grid_of(count), threads, 0, stream, indices, values, out, count);
+  launch_early(scatter_entry, blocks_of(count, threads), threads, 0, stream, indices, values, out, count);
 }
 
 void resolve_last_tokens(Stream stream, const int32_t* last_tokens, int32_t* ids, int count,
                          const int32_t* places, int32_t* tokens) {
-  launch_early(resolve_entry, grid_of(count), threads, 0, stream, last_tokens, ids, count, places, tokens);
+  launch_early(resolve_entry, blocks_of(count, threads), threads, 0, stream, last_tokens, ids, count, places,
+               tokens);
 }
 
 void choose(Stream stream, const Candidate* gathered, int shards, int rows, const int32_t* seats,
             Candidate* out, int32_t* last_tokens) {
-  launch_early(choose_row, grid_of(rows), threads, 0, stream, gathered, shards, rows, seats, out,
+  launch_early(choose_row, blocks_of(rows, threads), threads, 0, stream, gathered, shards, rows, seats, out,
                last_tokens);
 }
 
