@@ -139,15 +139,15 @@ __device__ inline float element_at(const CodeMatrix& m, const ColumnGroups& grou
 }
 
 // The rest of a product where elements do not hold their scale.
-__device__ inline float with_bias(const float* bias, float sum, int64_t column) {
-  return sum + (bias ? bias[column] : 0);
+__device__ inline float with_bias(const FinishArguments& a, float sum, int64_t column) {
+  return sum + (a.bias ? a.bias[column] : 0);
 }
 __device__ inline float finished(const FinishArguments& a, float sum, int64_t row, int64_t column) {
   if (!a.codes.scaled) {
     const float scale = scale_of(a.codes, column, 0);
     sum *= a.input_scales ? a.input_scales[row] * scale : scale;
   }
-  return with_bias(a.bias, sum, column);
+  return with_bias(a, sum, column);
 }
 
 }  // namespace maniple::cuda

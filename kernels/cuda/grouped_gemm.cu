@@ -64,7 +64,7 @@ struct GroupedOperands : OperandSizes<GroupedArguments> {
   __device__ const T* weight() const { return static_cast<const T*>(work.weight); }
   __device__ const CodeMatrix& codes() const { return work.finish.codes; }
   __device__ float finished(float sum, int row, int column) const {
-    if constexpr (bits >= 16) return with_bias(work.finish.bias, sum, column);
+    if constexpr (bits >= 16) return with_bias(work.finish, sum, column);
     return cuda::finished(work.finish, sum, work.x_row[row], column);
   }
   __device__ const T* x(int row) const {

@@ -12,7 +12,9 @@ struct ElementOperands : SkinnyOperands<T> {
   static constexpr int bits = 16;
 
   __device__ const T* weight() const { return static_cast<const T*>(this->a.weight); }
-  __device__ float finished(float sum, int, int column) const { return with_bias(this->a.bias, sum, column); }
+  __device__ float finished(float sum, int, int column) const {
+    return sum + (this->a.bias ? this->a.bias[column] : 0);
+  }
 };
 
 template <typename T, bool aligned>
