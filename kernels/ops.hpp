@@ -187,7 +187,7 @@ class Ops {
   virtual std::string warning() const { return ""; }
   // Whether keys and values of such activations can be kept so.
   virtual bool keeps_kv(const KvLayout& layout, DType activations) const {
-    return layout.dtype == activations;
+    return layout.dtype == activations || (layout.dtype == DType::fp8 && !layout.shared);
   }
 
   // --- sampling: logits are fp32 [rows, shard width], the shard's global ids are `vocabulary`, columns past

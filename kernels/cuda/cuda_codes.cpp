@@ -192,7 +192,7 @@ ConstTensorView CudaOps::rounded_inputs(ConstTensorView x, const Weight& weight,
 FinishArguments CudaOps::finish_of(const Weight& weight, ConstTensorView bias) {
   return {matrix_of(weight),
           scales_rows(weight) ? scratch(scales_part, DType::fp32, {1}).as<float>() : nullptr,
-          bias.empty() ? nullptr : bias.as<float>()};
+          floats_of(bias)};
 }
 
 bool CudaOps::multiply_few_rows(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,

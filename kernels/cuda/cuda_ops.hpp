@@ -48,9 +48,6 @@ class CudaOps : public Ops {
   void raw_logits(ConstTensorView raw, ConstTensorView rows, IndexRange vocabulary,
                   std::span<Candidate> candidates) override;
 
-  bool keeps_kv(const KvLayout& layout, DType activations) const override {
-    return layout.dtype == activations || (layout.dtype == DType::fp8 && !layout.shared);
-  }
   std::string attention_path(DType dtype, const HeadLayout& heads, bool windowed) const override {
     return on_tensor_cores(dtype, heads, windowed) ? "tensor cores" : "plain cores";
   }

@@ -10,9 +10,6 @@ class HostOps : public Ops {
   explicit HostOps(Device& device) : device_(device) {}
   Device& device() override { return device_; }
 
-  bool keeps_kv(const KvLayout& layout, DType activations) const override {
-    return layout.dtype == activations || (layout.dtype == DType::fp8 && !layout.shared);
-  }
   void scatter(ConstTensorView indices, ConstTensorView values, TensorView out) override;
   void resolve_last_tokens(ConstTensorView last_tokens, TensorView ids, ConstTensorView places,
                            TensorView tokens) override;

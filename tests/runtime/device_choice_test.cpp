@@ -4,7 +4,6 @@
 #include <runtime/checkpoint/loading/model_config.hpp>
 #include <runtime/checkpoint/quantization/scheme.hpp>
 #include <runtime/device_choice.hpp>
-#include <runtime/execution/dry_run.hpp>
 #include <support/golden.hpp>
 
 namespace maniple {
@@ -48,21 +47,19 @@ TEST(DeviceChoice, TwoRanksWithTheSameGpuAreRefusedByName) {
 
 TEST(DeviceChoice, ACacheThatNoKernelKeepsIsRefused) {
   const Backend backend = make_backend({.kind = BackendKind::reference});
-  const DryOps without(*backend.ops);  // keeps the type of the activations alone
-  const KvLayout fp8{2, 64, 256, DType::fp8};
+  const KvLayout latent{1, 576, 256, DType::fp8, 512, true};
   const auto plain = scheme_of({}),
              asking = scheme_of(read_model_config(testing::model_directory("q-fp8-static-kv")));
-  refuse_cache(*backend.ops, fp8, DType::bf16, *plain);
-  refuse_cache(without, {2, 64, 256, DType::bf16}, DType::bf16, *plain);
+  refuse_cache(*backend.ops, {2, 64, 256, DType::fp8}, DType::bf16, *plain);
+  refuse_cache(*backend.ops, {2, 64, 256, DType::bf16}, DType::bf16, *plain);
   for (const QuantScheme* scheme : {plain.get(), asking.get()}) try {
-      refuse_cache(without, fp8, DType::bf16, *scheme);
+      refuse_cache(*backend.ops, latent, DType::bf16, *scheme);
       ADD_FAILURE() << "accepted";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), scheme == plain.get() ? ExitCode::usage : ExitCode::input);
-      EXPECT_STREQ(
-          error.what(),
-          "no attention of this backend reads keys and values in fp8 (`kv_cache_dtype`), for heads of "
-          "64 and activations in bf16");
+      EXPECT_STREQ(error.what(),
+                   "no attention of this backend reads keys and values in fp8 (`kv_cache_dtype`), for latent "
+                   "rows of 576 and activations in bf16");
       EXPECT_EQ(error.remedy(), "`kv_cache_dtype` bf16");
     }
 }
