@@ -1,6 +1,7 @@
 #include <kernels/contracts.hpp>
 #include <kernels/cuda/cuda_ops.hpp>
 #include <kernels/cuda/dequant_gemm.hpp>
+#include <kernels/cuda/elementwise.hpp>
 #include <kernels/cuda/experts.hpp>
 #include <kernels/cuda/narrow.hpp>
 #include <kernels/cuda/skinny_gemm.hpp>
@@ -411,7 +412,12 @@ void CudaOps::prepare_matmul(ConstTensorView x, const Weight& weight, ConstTenso
                      scratch(sums_part, DType::fp32, {panels.rows, columns}));
 }
 
-void CudaOps::embed_codes(ConstTensorView ids, const Weight& table, IndexRange vocabulary, TensorView out) {
+void CudaOps::embed(ConstTensorView ids, const Weight& table, IndexRange vocabulary, TensorView out) {
+  contract::embed(ids, table, vocabulary, out);
+  if (table.format == WeightFormat::dense)
+    return cuda::gather_rows(stream_, ids.as<int32_t>(), vocabulary.begin, vocabulary.size(),
+                             table.packed.view().data, out.data, narrow(ids.shape[0]),
+                             table.columns * static_cast<int64_t>(size_of(table.dtype)));
   CodeMatrix matrix = matrix_of(table);
   matrix.scaled = true;
   expand_rows(stream_, matrix, ids.as<int32_t>(), vocabulary.begin, narrow(vocabulary.size()), out.dtype,

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 namespace maniple::cuda {
 
@@ -35,6 +36,12 @@ std::string bus_text(const cudaDeviceProp& properties) {
       "the cuda backend needs an NVIDIA GPU and its driver for each process",
       "run on a GPU node (nvidia-smi must list the GPU, CUDA_VISIBLE_DEVICES must not hide it), or use "
       "`backend` cpu");
+}
+
+std::pair<size_t, size_t> free_and_total() {
+  size_t free = 0, total = 0;
+  check(cudaMemGetInfo(&free, &total), "asking for the GPU's memory");
+  return {free, total};
 }
 
 using GraphHandle = PlainHandle<cudaGraph_t, cudaGraphDestroy>;
@@ -156,17 +163,8 @@ std::byte* CudaDevice::allocate(size_t bytes) {
 
 void CudaDevice::release(std::byte* memory, size_t) noexcept { cudaFree(memory); }
 
-size_t CudaDevice::free_memory() const {
-  size_t free = 0, total = 0;
-  check(cudaMemGetInfo(&free, &total), "asking for free memory");
-  return free;
-}
-
-size_t CudaDevice::total_memory() const {
-  size_t free = 0, total = 0;
-  check(cudaMemGetInfo(&free, &total), "asking for the GPU's memory");
-  return total;
-}
+size_t CudaDevice::free_memory() const { return free_and_total().first; }
+size_t CudaDevice::total_memory() const { return free_and_total().second; }
 
 Staging& CudaDevice::next_staging() {
   Staging& staging = staging_[turn_++ % staging_.size()];

@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <vector>
 
 namespace maniple::cuda {
 
@@ -18,7 +17,6 @@ namespace {
 
 constexpr int64_t max_biased_columns = int64_t{1} << 18;
 static_assert(max_decode_sequences == max_gpu_sequences && max_head_dim == max_gpu_head_dim);
-constexpr int64_t usual_decode_counters = decode_counters(max_decode_sequences, 16);
 
 Logits shard_of(ConstTensorView logits, IndexRange vocabulary) {
   return {logits.as<float>(), narrow(logits.shape[0]), narrow(logits.shape[1]),
@@ -33,7 +31,7 @@ CudaOps::CudaOps(Device& device, device::Stream stream, std::unique_ptr<Gemm> ge
       gemm_(std::move(gemm)),
       bias_(device, DType::bf16, {max_biased_columns}),
       scratch_(device, DType::fp32, {scratch_bytes / 4}),  // 16000 splits of 16 heads of 128
-      decode_counters_(zeroed(device, DType::int32, {usual_decode_counters})),
+      decode_counters_(zeroed(device, DType::int32, {decode_counters(max_decode_sequences, 16)})),
       skinny_partials_(device, DType::fp32, {skinny_partial_floats}),
       skinny_arrivals_(zeroed(device, DType::int32, {skinny_arrivals})) {}
 
@@ -58,14 +56,6 @@ bool CudaOps::matmul_gate_mul(GateActivation activation, ConstTensorView x, cons
                               ConstTensorView bias, TensorView out) {
   contract::matmul_gate_mul(x, weight, bias, out);
   return out.shape[0] == 0 || multiply_few_rows(x, weight, bias, out, {}, activation);
-}
-
-void CudaOps::embed(ConstTensorView ids, const Weight& table, IndexRange vocabulary, TensorView out) {
-  contract::embed(ids, table, vocabulary, out);
-  if (table.format != WeightFormat::dense) return embed_codes(ids, table, vocabulary, out);
-  cuda::gather_rows(stream_, ids.as<int32_t>(), vocabulary.begin, vocabulary.size(), table.packed.view().data,
-                    out.data, narrow(ids.shape[0]),
-                    table.columns * static_cast<int64_t>(size_of(table.dtype)));
 }
 
 void CudaOps::rms_norm(ConstTensorView x, ConstTensorView weight, float epsilon, TensorView out) {
@@ -144,14 +134,13 @@ void CudaOps::rotary_store(ConstTensorView qkv, const HeadLayout& heads, const H
   const int64_t dim = heads.key_dim;
   require(dim % 16 == 0 && dim <= max_head_dim, "rotary_store: head size");
   const PagedRows rows(pages);
-  const bool whole = !norms.squares.empty();
   cuda::rotary_store(stream_, {qkv.dtype,
                                qkv.data,
                                cos_sin.as<float>(),
                                floats_of(norms.query),
                                floats_of(norms.key),
                                floats_of(norms.squares),
-                               whole ? narrow(norms.squares.shape[1]) : 0,
+                               norms.squares.empty() ? 0 : narrow(norms.squares.shape[1]),
                                narrow(norms.query_heads),
                                norms.epsilon,
                                narrow(norms.size > 0 ? norms.size : dim),

@@ -89,7 +89,6 @@ class CudaOps : public Ops {
   ConstTensorView rounded_inputs(ConstTensorView x, const Weight& weight, ConstTensorView row_maxima,
                                  IndexRange rows, int64_t stride, IndexRange memory);
   FinishArguments finish_of(const Weight& weight, ConstTensorView bias);
-  void embed_codes(ConstTensorView ids, const Weight& table, IndexRange vocabulary, TensorView out);
   // Memory of scratch_ from a number of bytes on, up to another.
   TensorView scratch(IndexRange bytes, DType dtype, const Shape& shape);
   // x_rows: the row of x for each row of out; null: the same. biases: as in grouped_matmul_gate_mul.
