@@ -72,7 +72,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
   if (config->blocking != 0) return ncclInvalidArgument;
   NcclId drawn;
   std::memcpy(drawn.data(), &id, drawn.size());
-  return code(fake().comm_init(*comm, size, drawn, rank, config->maxCTAs));
+  // NCCL before 2.17 has no config->maxCTAs, and the fake takes any number of blocks.
+  return code(fake().comm_init(*comm, size, drawn, rank, 0));
 }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
   NcclResult found = NcclResult::success;
