@@ -76,6 +76,8 @@ scrub() { sed -f "$names"; }
 # --- one try ---
 failed='' tried='' ran='' left=()
 stop_at=''  # a pattern of the output after which a program is ended
+# The errors after which CUDA answers no more: is_sticky of cuda_check.hpp.
+sticky='cudaError(IllegalAddress|IllegalInstruction|MisalignedAddress|InvalidAddressSpace|InvalidPc|HardwareStackError|LaunchFailure|LaunchTimeout|Assert|ECCUncorrectable)'
 # shellcheck disable=SC2016
 row() { # TRY RESULT [COMMAND [LOAD]]
   printf '| %s | %s | %s | %s | %s | `%s` |\n' "$(date -u +%FT%TZ)" "$device" "${4:-}" "$1" "$2" "${3:-}" | tee -a "$table"
@@ -222,16 +224,15 @@ gates() { # TRY
   needs python3 "$1" 30 python3 -B "$here/tests/gpu/gates.py" "$results" "$results/qwen3-0.6b"
   [ -z "$ran" ] || while IFS='|' read -r gate result; do row "${gate% }" "${result# }" gates.py; done <"$results/$1.log"
 }
-gtest() { # SHARDS SECONDS PROGRAM arguments...: the tests in parts; a part stops behind an error after which CUDA answers no more
-  local stop_at='cudaError(IllegalAddress|LaunchFailure|MisalignedAddress|IllegalInstruction|HardwareStackError|Assert|InvalidPc|InvalidAddressSpace)'
-  local shard name summary='PASSED|FAILED TEST'
+gtest() { # SHARDS SECONDS PROGRAM arguments...: the tests in parts
+  local stop_at=$sticky shard name summary='PASSED|FAILED TEST'
   for ((shard = 0; shard < $1; shard++)); do
     (($1 == 1)) && name=$3 || name=$3.$((shard + 1))
     try "$name" "$2" env GTEST_TOTAL_SHARDS="$1" GTEST_SHARD_INDEX=$shard "$build/$3" "${@:4}"
   done
 }
 over_ranks() { # NAME RANKS [VARIABLE=VALUE] [option]
-  local option=() setting=() summary='PASSED|FAILED TEST'
+  local stop_at=$sticky option=() setting=() summary='PASSED|FAILED TEST'
   for each in "${@:3}"; do case $each in --*) option=("$each") ;; *) setting=("$each") ;; esac; done
   # shellcheck disable=SC2086
   try "parallel_gpu_test.$1" 60 env "${setting[@]}" $MPIRUN -n "$2" "$build/parallel_gpu_test" --ranks="$2" "${option[@]}"
@@ -249,16 +250,18 @@ others+=':Every/Sampling.OddLogits*/cuda:Every/Sampling.PaddingOf*/cuda:Every/Se
 parts=(text graphs nccl_graphs layouts stages experts codes context killed_0 killed_1 stopped_0 stopped_1)  # of end_to_end/gpu.sh
 
 run_stage() {
+  local stop_at=''
   case $stage in
     facts) needs python3 facts 60 python3 -B "$here/tests/gpu/facts.py" "$MANIPLE" "$results/facts.json" ;;
     smoke)
+      stop_at=$sticky
       try smoke.primitives 30 "$build/primitives_gpu_test" --gtest_filter='*/0'
       try smoke.tiles 30 "$build/cuda_kernels_gpu_test" --gtest_filter="$tiles"
       try smoke.kernels 30 "$build/kernels_test" --gtest_filter="$others"
       for part in text graphs; do try "smoke.$part" 30 bash "$HERE/gpu.sh" "$part"; done
       ;;
     kernels)
-      for part in ceilings decode prefill gemm codes experts rows sampling launches blocks; do try "kernels.$part" 40 "$build/kernel_bench" "$part"; done
+      for part in ceilings decode prefill gemm codes library_codes experts rows sampling launches blocks; do try "kernels.$part" 40 "$build/kernel_bench" "$part"; done
       ;;
     single) serve true ;;
     engine) serve python3 ;;

@@ -18,7 +18,7 @@ made_up "$work/program" <<'PROGRAM'
 #!/bin/bash
 name="${0##*/} $*"
 echo "$name: on gpunode7.example.org, by alice in $PWD and $HOME, hwloc $HWLOC_COMPONENTS"
-matches() { [[ -n $1 && $name == *$1* ]]; }
+matches() { [[ -n $1 && $name =~ $1 ]]; }
 case $name in
   kernel_bench*) echo '{"kernel": "read_all", "gb_s": 3000, "us": 1}'; echo '{"kernel": "product", "tflop_s": 700, "us": 1}' ;;
   maniple*) echo 'done: 900.0 tok/s' ;;
@@ -139,10 +139,13 @@ has_row smoke.tiles FAILED 2
 ! grep -q alice <(sed -n '/--- report/,$p' "$work/smoke/out") || bad 'names in a report'
 
 # An error after which CUDA answers no more ends a program; a test without its GPU has not passed.
-FAULTS=model_test LACKS='engine_test' script 1 faults tests
-has_row model_test FAILED
+FAULTS='model_test|ranks=2' LACKS='engine_test' script 1 faults tests
+has_row model_test 'FAILED (1)'
+has_row parallel_gpu_test.2_ranks 'FAILED (1)'
 has_row engine_test.1 'NO GPU'
 has_row parallel_gpu_test.1_ranks passed
+FAULTS=primitives script 1 faults smoke
+has_row smoke.primitives 'FAILED (1)'
 
 # Without tools stages are skipped; without a network and a bundle, or without a GPU, there is one message.
 rm "$tools/compute-sanitizer"
@@ -159,8 +162,13 @@ http_proxy='' https_proxy='' refused 'bring a bundle'
 made_up "$tools/nvidia-smi" <<<$'#!/bin/bash\nexit 9'
 refused 'no GPU: '
 
-# The filters name tests that there are, and the parts of gpu.sh are all.
+# The filters name tests that there are, and the parts of the programs and the permanent errors are all.
 eval "$(grep -E '^(tiles|others)\+?=' "$source/tests/gpu/run.sh")"
+sorted() { tr ' |' '\n' | sort | paste -sd' '; }
+[ "$(sed -n "s/^sticky='cudaError(\(.*\))'/\1/p" "$source/tests/gpu/run.sh" | sorted)" = \
+  "$(sed -n '/bool is_sticky/,/return true/s/.*case cudaError\(.*\):/\1/p' "$source/kernels/cuda/device/cuda_check.hpp" | sorted)" ] || bad 'other errors than in cuda_check.hpp'
+[ "$(sed -n 's/.*for part in \(.*\); do try "kernels\..*/\1/p' "$source/tests/gpu/run.sh" | sorted)" = \
+  "$(grep -oP '\{"\K\w+(?=", bench_)' "$source/tests/gpu/kernel_bench.cpp" | sorted)" ] || bad 'other parts than in kernel_bench.cpp'
 parts_in() { sed -n 's/^\(parts=([^)]*)\).*/\1/p' "$1"; }
 [ "$(parts_in "$source/tests/gpu/run.sh")" = "$(parts_in "$source/tests/end_to_end/gpu.sh")" ] || bad 'other parts than in end_to_end/gpu.sh'
 for pair in "cuda_kernels_gpu_test $tiles" "kernels_test $others"; do
