@@ -26,6 +26,7 @@ struct CUgraph_st {
 };
 struct CUgraphExec_st {
   std::vector<Operation> operations;
+  bool uploaded = false;
 };
 struct CUstream_st {
   std::deque<Operation> waiting;
@@ -43,7 +44,7 @@ struct CUevent_st {
 
 namespace maniple::rehearsal {
 
-int algorithms_chosen = 0;
+int algorithms_chosen = 0, late_uploads = 0;
 
 namespace {
 
@@ -434,10 +435,13 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* graph, cudaGraph_t recorded, u
 }
 cudaError_t cudaGraphUpload(cudaGraphExec_t graph, cudaStream_t) {
   const auto held = alone();
-  return told(graph ? gpu().broken : cudaErrorInvalidValue);
+  if (!graph) return told(cudaErrorInvalidValue);
+  graph->uploaded = true;
+  return told(gpu().broken);
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
   const auto held = alone();
+  if (!std::exchange(graph->uploaded, true)) ++maniple::rehearsal::late_uploads;
   for (const Operation& operation : graph->operations)
     if (const cudaError_t result = join(stream, operation); result != cudaSuccess) return result;
   return cudaSuccess;

@@ -37,5 +37,6 @@ std::byte* allocate(size_t bytes);
 bool release(std::byte* memory);
 
 extern int algorithms_chosen;  // by the stand-in for cuBLASLt so far
+extern int late_uploads;       // of graphs, by their first launch
 
 }  // namespace maniple::rehearsal

@@ -84,12 +84,14 @@ TEST_F(StandIn, WhatWaitsOrAllocatesSpoilsACapture) {
 
 TEST_F(StandIn, AGraphRunsWhenItIsLaunchedAndEveryTime) {
   int runs = 0;
+  const int late = rehearsal::late_uploads;
   const auto graph = device.capture([&] { rehearsal::enqueue(device.stream(), {[&](auto&) { ++runs; }}); });
   device.synchronize();
   EXPECT_EQ(runs, 0);
   for (int i = 0; i < 2; ++i) graph->replay();
   device.synchronize();
   EXPECT_EQ(runs, 2);
+  EXPECT_EQ(rehearsal::late_uploads, late) << "a first launch that has to send the graph stops a step";
 }
 
 TEST_F(StandIn, LaunchesBeyondTheLimitsAreRefused) {
