@@ -78,6 +78,10 @@ for type in bf16 fp16; do
   cmp "$work/$type.graphs" "$work/$type.eager" || bad "$type: graphs and eager steps gave other texts"
 done
 
+# The cache leaves room for all that a batch needs.
+STAND_IN_MIB=400 on_gpus 1 1 generate --model "$model" --dtype bf16 --prompt 'ROMEO:' --max-tokens 2 --eager --max-num-seqs 4096 --max-num-batched-tokens 4096 >/dev/null 2>"$work/err" ||
+  bad "4096 sequences in 400 MiB: $(cat "$work/err")"
+
 # A decode step in a graph calls NCCL outside it only where a row is filtered.
 calls() { # TOKENS options...: operations outside graphs
   STAND_IN_CALLS=$work/calls on_gpus 2 2 generate --model "$model" --tp 2 --prompt 'ROMEO:' --ignore-eos --max-num-seqs 2 --max-tokens "$@" >/dev/null 2>"$work/err" ||
