@@ -37,6 +37,16 @@ std::vector<float> numbers(size_t count, uint64_t seed) {
   return values;
 }
 
+TEST_P(Primitives, FreshMemoryIsNotWhatWasThereBefore) {
+  constexpr size_t bytes = 1 << 20;
+  const std::vector<uint8_t> filled(bytes, 0xff);
+  for (int i = 0; i < 2; ++i) {
+    Tensor fresh(device().memory(), DType::uint8, {bytes});
+    EXPECT_EQ(downloaded<uint8_t>(fresh), filled) << i;
+    device().memory().clear(fresh.view().data, bytes);
+  }
+}
+
 TEST_P(Primitives, ABarrierOrdersSharedMemory) {
   const std::vector<float> values = numbers(128, 1);
   Tensor in = uploaded(values), out = uploaded(std::vector<float>(128));
