@@ -57,7 +57,7 @@ struct Large {
   int64_t hidden, heads, intermediate, vocabulary;
   int64_t experts = 0;  // of width `intermediate`, 8 a token
   int tensor = 1;
-  DType kept = DType::bf16;
+  DType kept = DType::bf16, activation = DType::bf16;
 
   ModelConfig config() const {
     ModelConfig config = read_model_config(testing::model_directory(tiny));
@@ -87,7 +87,7 @@ class LargeSizes : public ::testing::TestWithParam<Large> {
     RankPlan plan;
     plan.grid = {.tensor = GetParam().tensor};
     const std::unique_ptr<Model> model = make_model(config, plan);
-    make_weights(*model, ops, DType::bf16, *scheme_of(config), nullptr);
+    make_weights(*model, ops, GetParam().activation, *scheme_of(config), nullptr);
     model->prepare(ops, 8192);
     const Groups groups{.tensor = std::make_unique<DryCommunicator>(plan.tensor())};
     const HeadLayout heads = model->heads();
@@ -102,8 +102,8 @@ class LargeSizes : public ::testing::TestWithParam<Large> {
                        {.limits = most,
                         .kv = {model->num_layers(), layout},
                         .num_blocks = blocks,
-                        .scratch = dry_run(*model, plan, ops, most, DType::bf16, config),
-                        .activation = DType::bf16,
+                        .scratch = dry_run(*model, plan, ops, most, GetParam().activation, config),
+                        .activation = GetParam().activation,
                         .vocabulary_size = config.vocab_size,
                         .hidden_size = config.hidden_size},
                        layer);
@@ -151,6 +151,9 @@ INSTANTIATE_TEST_SUITE_P(
                       Large{"int4_405b", "q-gptq", 16384, 128, 53248, 152064},
                       Large{"int8_405b", "q-int8", 16384, 128, 53248, 152064},
                       Large{"experts_128", "tiny-qwen3-moe", 4096, 64, 1536, 152064, 128},
+                      // 65536 tiles of eight rows and more, which the second side of a grid does not hold
+                      Large{"experts_128_fp32", "tiny-qwen3-moe", 4096, 64, 1536, 152064, 128, 1, DType::fp32,
+                            DType::fp32},
                       Large{"experts_384", "tiny-qwen3-moe", 7168, 64, 2048, 163840, 384},
                       Large{"experts_384_fp8", "q-moe-fp8-block", 7168, 64, 2048, 163840, 384},
                       Large{"experts_384_int4", "q-moe-gptq", 7168, 64, 2048, 163840, 384},
