@@ -116,8 +116,8 @@ void Decoder::forward_layer(size_t index, const StepBatch& batch, const KvPages&
   const Layer& layer = layers_[index];
   const TensorView attended = std::visit(
       [&](const auto& attention) {
-        return attention.forward(hidden, cos_sin_[layer.rotary].view(),
-                                 batch.attention_of(layer.window > 0), pages, context);
+        return attention.forward(hidden, cos_sin_[layer.rotary].view(), batch.attention_of(layer.window > 0),
+                                 pages, context);
       },
       layer.attention);
   layer.post_attention_norm.forward_adding(attended, residual, hidden, context);

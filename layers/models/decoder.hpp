@@ -41,7 +41,7 @@ class Decoder final : public Model {
   struct Layer {
     // name: "model.layers.0"
     Layer(const std::string& name, const LayerConfig& layer, const ModelConfig& config, const RankPlan& plan);
-    size_t rotary;   // as in LayerConfig
+    size_t rotary;  // as in LayerConfig
     int64_t window;
     RmsNorm input_norm;
     std::variant<Attention, LatentAttention> attention;
