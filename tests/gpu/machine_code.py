@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Counts instructions in the machine code of the kernels: what a source cannot show, and what no test without a GPU measures.
 
-usage: machine_code.py CUOBJDUMP OBJECT...     exit 1 where a budget is missed, 77 without nvdisasm, which stands beside cuobjdump or in PATH.
+usage: machine_code.py CUOBJDUMP OBJECT...     exit 1 where a budget is missed, 77 without cuobjdump or nvdisasm, which stands beside it or in PATH.
 A tile loop is an innermost loop that copies (LDGSTS) and multiplies on tensor cores (HMMA). None may use local memory (LDL, STL) or
 divide (I2F, MUFU.RCP); the budgets below are instructions of one pass. A kernel that may start before the one before it has ended (its first
 parameter is a PreviousKernel) waits (ACQBULK) on every way before it touches memory that kernels write, from sm_90 on."""
@@ -16,7 +16,9 @@ import sys
 STEPS = {
     "skinny_product<bf16, true>": 120,
     "decode<bf16, bf16, 128>": 340,
+    "decode<bf16, Float8, 128>": {"sm_80": 645, "sm_90": 645, "sm_100": 570},
     "prefill<bf16, bf16, 128, 2>": {"sm_80": 1550, "sm_90": 1380, "sm_100": 1190},
+    "prefill<bf16, Float8, 128, 2>": {"sm_80": 1700, "sm_90": 1530, "sm_100": 1330},
 }
 # Two registers too many for heads of 256 there.
 SPILLING = {"prefill<bf16, bf16, 256, 1> sm_100", "prefill<fp16, fp16, 256, 1> sm_100"}
@@ -30,6 +32,9 @@ WIDENINGS = {
     ("code_product<bf16, 8, 8>", "floats with a scale"): 152,
     ("code_product<bf16, 4, 8>", "integers"): 232,
     ("code_product<bf16, 4, 8>", "floats with a scale"): 232,
+    ("grouped_tile<bf16, 64, true, 8>", "integers"): 96,
+    ("grouped_tile<bf16, 64, true, 8>", "floats"): 114,
+    ("grouped_tile<bf16, 64, true, 8>", "floats with a scale"): 156,
 }
 
 
@@ -139,10 +144,10 @@ def before_waiting(code):
 
 def main(cuobjdump, objects):
     os.environ["PATH"] += os.pathsep + os.path.dirname(os.path.abspath(cuobjdump))
-    if not shutil.which("nvdisasm"):
-        print("skipped: no nvdisasm")
+    if not shutil.which(cuobjdump) or not shutil.which("nvdisasm"):
+        print("skipped: no cuobjdump or no nvdisasm")
         return 77
-    missed, seen, waiting = [], set(), 0
+    missed, architectures, seen, waiting = [], set(), set(), 0
 
     def check(name, what, number, most):
         print(f"{name}: {what} {number}" + (f" of {most}" if most else ""))
@@ -153,6 +158,7 @@ def main(cuobjdump, objects):
         for (signature, architecture), code in functions(cuobjdump, path).items():
             name = short(signature)
             full = f"{name} {architecture}"
+            architectures.add(architecture)
             if "PreviousKernel" in signature and int(architecture[3:]) >= 90:
                 waiting += 1
                 # Products fetch their weights, which no kernel writes.
@@ -169,7 +175,7 @@ def main(cuobjdump, objects):
             if sum("MUFU.RCP" in i for _, i in code[loop[0]:loop[1] + 1]):
                 check(full, "MUFU.RCP in its tile loop", 1, 0)
             if name in STEPS:
-                seen.add(name)
+                seen.add((name, architecture))
                 most = STEPS[name]
                 check(full, "instructions of a pass", loop[1] - loop[0] + 1, most if isinstance(most, int) else most.get(architecture, max(most.values())))
             kinds = [kind for of, kind in WIDENINGS if of == name]
@@ -177,10 +183,11 @@ def main(cuobjdump, objects):
                 found = widenings(code)
                 for kind in kinds:
                     if kind in found:
-                        seen.add((name, kind))
+                        seen.add(((name, kind), architecture))
                         check(full, f"instructions for sixteen bytes, {kind}", found[kind], WIDENINGS[name, kind])
     print(f"{waiting} kernels wait for the one before")
-    missed += [f"not found: {wanted}" for wanted in [*STEPS, *WIDENINGS] if wanted not in seen]
+    wanted = [(budget, architecture) for budget in [*STEPS, *WIDENINGS] for architecture in sorted(architectures) or ["any GPU"]]
+    missed += [f"not found: {budget} for {architecture}" for budget, architecture in wanted if (budget, architecture) not in seen]
     for line in missed:
         print("MISSED", line, file=sys.stderr)
     return 1 if missed else 0
