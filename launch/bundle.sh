@@ -34,7 +34,7 @@ if [ -n "$gpu" ]; then
 else
   # Without stand-ins and emulated tiles, and without tests, and helpers of tests, of what only reads and writes files: they tell nothing about another machine.
   find "$build" -maxdepth 1 -type f -executable -regextype posix-extended \
-    ! -regex '.*/(.*_rehearsed|(stand_in|amx_emulation|analysis|chat|convert|launch|race|record|run_directory|scaling|scheduling|tokenizer)_test|make_record)' -exec cp {} "$bundle/usr/bin/" \;
+    ! -regex '.*/(.*_rehearsed|(stand_in|amx_emulation|analysis|chat|convert|launch|cuda_launch|race|record|run_directory|scaling|scheduling|tokenizer)_test|make_record)' -exec cp {} "$bundle/usr/bin/" \;
   cp -r tests "$bundle/tests"
 fi
 strip "$bundle"/usr/bin/*
