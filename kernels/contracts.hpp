@@ -1,5 +1,6 @@
-// What Ops asks of shapes and types, once for all backends: each of their operations checks its call by the function of the same name.
-// A backend that computes less asks for more itself. A call that breaks a contract is a bug of the caller (require).
+// What Ops asks of shapes and types, once for all backends: an operation checks its call by the function of its name; add_rms_norm by
+// those of its two halves, logits of a shard by shard(). Tables by seat have no function. A backend that computes less asks for more
+// itself. A call that breaks a contract is a bug of the caller (require).
 #pragma once
 
 #include <kernels/ops.hpp>

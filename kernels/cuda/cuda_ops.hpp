@@ -66,7 +66,7 @@ class CudaOps : public Ops {
     return on_tensor_cores(call.queries.dtype, call.heads, call.window > 0 || !call.sinks.empty());
   }
 
-  // gate: of a gated product. False where there are too many rows, of a weight of codes or of elements.
+  // gate: of a gated product. False, and nothing done, in fp32 and beyond max_skinny_rows, of a weight of codes max_code_rows.
   bool multiply_few_rows(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
                          ConstTensorView row_maxima, std::optional<GateActivation> gate);
   void multiply_codes(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
