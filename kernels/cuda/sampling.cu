@@ -142,6 +142,8 @@ struct FilterScratch {
   float bound, maxima[num_groups];
   TokenLogit tokens[max_largest_logits];
 
+  // The entries that are as large as the one that was searched.
+  __device__ int reached() const { return static_cast<int>(reach.above + reach.inside); }
   // Shared memory adds 32 bits at once, 64 only by trial.
   __device__ void add(uint32_t bin, unsigned long long weight) {
     const auto part = static_cast<uint32_t>(weight);
@@ -154,47 +156,83 @@ struct FilterScratch {
 };
 __device__ FilterScratch& filter_scratch() { return *reinterpret_cast<FilterScratch*>(shared_memory()); }
 
-// Where the sum of weights, in the order (logit descending, id ascending), first reaches wanted(sum of all). Each pass adds the weights
-// of the entries that share the digits found so far by their next digit. Integer sums do not depend on the order of threads.
+// The first number after `no` for which it holds, as for all from there to `yes`.
+template <typename T, typename Holds>
+__device__ T first_where(T no, T yes, Holds holds) {
+  while (yes - no > 1) {
+    const T middle = no + (yes - no) / 2;
+    (holds(middle) ? yes : no) = middle;
+  }
+  return yes;
+}
+
+// Where the sum of weights, in the order (logit descending, id ascending), first reaches wanted(sum of all), which it does above
+// `lowest`. Each pass adds the weights of the entries that share the digits found so far by their next digit. Integer sums do not
+// depend on the order of threads.
 template <typename Entries, typename Wanted, typename Weight>
-__device__ Cut where_sum_reaches(const Entries& entries, Wanted wanted_of, Weight weight) {
+__device__ Cut where_sum_reaches(const Entries& entries, Wanted wanted_of, Weight weight,
+                                 uint32_t lowest = 0) {
   FilterScratch& scratch = filter_scratch();
-  Reach reach{};
+  const Reach& reach = scratch.reach;
+  if (thread_index() == 0) scratch.reach = {};  // stays where nothing has a weight
   double wanted = 0;
+  unsigned long long others = 0, all;  // below `lowest`
   for (int unknown = 32; unknown > 0; unknown -= digit_bits) {
     const int shift = unknown > digit_bits ? unknown - digit_bits : 0;
     for (int bin = thread_index(); bin < num_bins; bin += block_threads())
       scratch.low[bin] = scratch.high[bin] = 0;
     synchronize_block();
-    if (thread_index() == 0) scratch.reach = reach;  // stays where nothing has a weight
+    const uint32_t digits = reach.key;
     entries.for_each([&](int32_t, float logit, int number) {
       const uint32_t key = key_of(logit);
-      if (static_cast<uint64_t>(key ^ reach.key) >> unknown) return;
-      if (const unsigned long long each = weight(key))
-        scratch.add(key >> shift & (num_bins - 1), number * each);
+      if (static_cast<uint64_t>(key ^ digits) >> unknown) return;
+      const unsigned long long added = number * weight(key);
+      if (key < lowest)
+        others += added;
+      else if (added > 0)
+        scratch.add(key >> shift & (num_bins - 1), added);
     });
     synchronize_block();
     int bins = num_bins / block_threads(), bin = num_bins - 1 - thread_index() * bins;
-    unsigned long long mine = 0, all;
+    unsigned long long mine = 0;
     for (int i = 0; i < bins; ++i) mine += scratch.in_bin(bin - i);
     unsigned long long above = reach.above + block_sum_before(mine, scratch.sums, all);
-    if (unknown == 32) wanted = wanted_of(static_cast<double>(all));
+    if (unknown == 32) {
+      unsigned long long rest;
+      block_sum_before(others, scratch.sums, rest);
+      wanted = wanted_of(static_cast<double>(all + rest));
+    }
     if (static_cast<double>(above) < wanted && static_cast<double>(above + mine) >= wanted) {
       for (; static_cast<double>(above + scratch.in_bin(bin)) < wanted; --bin) above += scratch.in_bin(bin);
-      scratch.reach = {reach.key | static_cast<uint32_t>(bin) << shift, above, scratch.in_bin(bin)};
+      scratch.reach = {digits | static_cast<uint32_t>(bin) << shift, above, scratch.in_bin(bin)};
     }
     synchronize_block();
-    reach = scratch.reach;
   }
   const unsigned long long each = weight(reach.key), ties = reach.inside / each;
-  unsigned long long few = 0, taken = ties;
-  while (taken - few > 1) {
-    const unsigned long long middle = (few + taken) / 2;
-    (static_cast<double>(reach.above + middle * each) < wanted ? few : taken) = middle;
-  }
+  const auto taken = first_where(0ull, ties, [&](unsigned long long number) {
+    return static_cast<double>(reach.above + number * each) >= wanted;
+  });
   const float logit = logit_of(reach.key);
   return {logit,
           taken < ties ? entries.tie(logit, static_cast<int>(taken), scratch.counts, &scratch.id) : INT_MAX};
+}
+
+// Collects the entries that the cut keeps while there is room; the ids of all are known. takes_part: this thread may have one. Returns
+// their number.
+template <typename Entries>
+__device__ int collect(const Entries& entries, const Cut cut, bool takes_part = true) {
+  FilterScratch& scratch = filter_scratch();
+  if (thread_index() == 0) scratch.found = 0;
+  synchronize_block();
+  if (takes_part)
+    entries.for_each([&](int32_t id, float logit, int) {
+      const TokenLogit token{id, nan_to_lowest(logit)};
+      if (id == INT_MAX || !cut.keeps(token)) return;
+      const int at = atomic_add(&scratch.found, 1);
+      if (at < max_largest_logits) scratch.tokens[at] = token;
+    });
+  synchronize_block();
+  return scratch.found;
 }
 
 // Collects the entries that reach the most-th largest maximum of a group: the first `most` are among them, and few others unless entries
@@ -208,7 +246,6 @@ __device__ bool collect_first(const Entries& entries, int most) {
   float maximum = mine;
   for (int mask = 1; mask < group_threads; mask *= 2) maximum = larger(maximum, shuffle_xor(maximum, mask));
   if (member == 0) scratch.maxima[group] = maximum;
-  if (thread_index() == 0) scratch.found = 0;
   synchronize_block();
   int place = 0;  // of this group's maximum, from 1
   for (int other = member; other < num_groups; other += group_threads)
@@ -217,30 +254,21 @@ __device__ bool collect_first(const Entries& entries, int most) {
   if (member == 0 && place == most) scratch.bound = maximum;
   synchronize_block();
   const float bound = scratch.bound;
-  if (mine >= bound)
-    entries.for_each([&](int32_t id, float logit, int) {
-      if (id == INT_MAX || nan_to_lowest(logit) < bound) return;
-      const int at = atomic_add(&scratch.found, 1);
-      if (at < max_largest_logits) scratch.tokens[at] = {id, nan_to_lowest(logit)};
-    });
-  synchronize_block();
-  return scratch.found <= max_largest_logits;
+  return collect(entries, {bound, INT_MAX}, mine >= bound) <= max_largest_logits;
+}
+
+// Of all entries the n-th, or the last.
+template <typename Entries>
+__device__ Cut nth(const Entries& entries, int n) {
+  return where_sum_reaches(
+      entries, [&](double all) { return all < n ? all : n; }, [](uint32_t) { return 1ull; });
 }
 
 // Collects the first `most` entries whatever they are. Returns the number of further ones with the logit of the last.
 template <typename Entries>
 __device__ int collect_by_digits(const Entries& entries, int most) {
-  FilterScratch& scratch = filter_scratch();
-  const Cut last = where_sum_reaches(
-      entries, [&](double all) { return all < most ? all : most; }, [](uint32_t) { return 1ull; });
-  if (thread_index() == 0) scratch.found = 0;
-  synchronize_block();
-  entries.for_each([&](int32_t id, float logit, int) {
-    const TokenLogit token{id, nan_to_lowest(logit)};
-    if (last.keeps(token)) scratch.tokens[atomic_add(&scratch.found, 1)] = token;
-  });
-  synchronize_block();
-  return static_cast<int>(scratch.reach.above + scratch.reach.inside) - scratch.found;
+  const int found = collect(entries, nth(entries, most));
+  return filter_scratch().reached() - found;
 }
 
 // Writes the first `most` entries in their order, and the number of further ones with the logit of the last.
@@ -264,35 +292,40 @@ __device__ void list_first(const Entries& entries, int most, TokenLogit* out, in
   }
 }
 
-// row: a copy, which writes to shared memory cannot change.
+// What min_p and top_p leave of the entries from a key on. row: a copy, which writes to shared memory cannot change.
 template <typename Entries>
-__device__ Cut cut_of(const Entries& entries, const SamplingRow row) {
-  const float maximum = row.top_p < 1 || row.min_p > 0 ? maximum_of(entries) / row.temperature : 0;
+__device__ Cut likely_of(const Entries& entries, const SamplingRow row, uint32_t smallest) {
+  const float largest = maximum_of(entries), maximum = largest / row.temperature;
   const auto relative = [&](uint32_t key) { return distance(logit_of(key) / row.temperature, maximum); };
-  uint32_t smallest = 0;
-  if (row.top_k > 0 || row.min_p > 0) {
-    const float floor = row.min_p > 0 ? logf(row.min_p) : -INFINITY;
-    const auto wanted = [&](double all) { return 0 < row.top_k && row.top_k < all ? row.top_k : all; };
-    const auto passes = [&](uint32_t key) { return relative(key) >= floor ? 1ull : 0ull; };
-    const float logit = where_sum_reaches(entries, wanted, passes).logit;
-    if (row.top_p >= 1) return {logit, INT_MAX};  // keeps ties
-    smallest = key_of(logit);
+  if (row.min_p > 0) {
+    const float floor = logf(row.min_p);
+    const uint32_t passes = first_where(key_of(-INFINITY) - 1, key_of(largest),
+                                        [&](uint32_t key) { return relative(key) >= floor; });
+    if (passes > smallest) smallest = passes;
   }
+  if (row.top_p >= 1) return {logit_of(smallest), INT_MAX};
   // Probabilities as integers in units of 2^-40 of the largest.
   const auto share = [&](uint32_t key) {
     return key < smallest ? 0ull : static_cast<unsigned long long>(expf(relative(key)) * 0x1p40f);
   };
-  unsigned long long mine = 0, all;
-  entries.for_each([&](int32_t, float logit, int number) { mine += number * share(key_of(logit)); });
-  block_sum_before(mine, filter_scratch().sums, all);
-  const double wanted = row.top_p * static_cast<double>(all);
-  // Entries below the floor together have at most half of what top_p leaves over: the sum reaches it without them. Rounding is below the margins.
-  const float floor = logf((1 - row.top_p) * static_cast<float>(all) * 0x1p-41f / entries.most()) - 0.01f -
-                      0x1p-20f * fabsf(maximum);
-  if (const uint32_t lowest = key_of((floor + maximum) * row.temperature); lowest > smallest)
-    smallest = lowest;
+  // Entries below the floor together have at most half of what top_p leaves over, for all have at least the largest one's share: the sum
+  // reaches it without them. Rounding is below the margins.
+  const float floor = logf((1 - row.top_p) * 0.5f / entries.most()) - 0.01f - 0x1p-20f * fabsf(maximum);
   return where_sum_reaches(
-      entries, [&](double) { return wanted > 1 ? wanted : 1; }, share);
+      entries, [&](double all) { return row.top_p * all > 1 ? row.top_p * all : 1; }, share,
+      key_of((floor + maximum) * row.temperature));
+}
+
+// Top_k keeps ties. What it leaves of columns is read once more and no further, if there is room for it.
+template <typename Entries>
+__device__ Cut cut_of(const Entries& entries, const SamplingRow row) {
+  const FilterScratch& scratch = filter_scratch();
+  const Cut all{row.top_k > 0 ? nth(entries, row.top_k).logit : -INFINITY, INT_MAX};
+  if (row.top_p >= 1 && row.min_p <= 0) return all;
+  if constexpr (std::is_same_v<Entries, Columns>)
+    if (row.top_k > 0 && scratch.reached() <= max_largest_logits)
+      return likely_of(Collected{scratch.tokens, collect(entries, all), entries}, row, 0);
+  return likely_of(entries, row, key_of(all.logit));
 }
 
 // Block (part, listed row).
@@ -304,21 +337,21 @@ __global__ void __launch_bounds__(max_threads)
              &list.further);
 }
 // One listed row per block, as below.
-__global__ void __launch_bounds__(max_threads)
+__global__ void __launch_bounds__(max_threads, 2)
     list_of_parts(const CandidateList* partial, int parts, Logits logits, const int32_t* listed,
                   CandidateList* out) {
   const int i = block_index().x;
   list_first(Lists{partial + i * parts, parts, 1, {logits, listed[i]}}, max_candidates, out[i].tokens,
              &out[i].further);
 }
-__global__ void __launch_bounds__(max_threads)
+__global__ void __launch_bounds__(max_threads, 2)
     cut_of_lists(const CandidateList* lists, int shards, Logits logits, const int32_t* listed,
                  const SamplingRow* how, Cut* cuts) {
   const int row = listed[block_index().x];
   const Cut cut = cut_of(Lists{lists + block_index().x, shards, grid_size().x, {logits, row}}, how[row]);
   if (thread_index() == 0) cuts[row] = cut;
 }
-__global__ void __launch_bounds__(max_threads)
+__global__ void __launch_bounds__(max_threads, 2)
     cut_of_row(Logits logits, bool in_place, const int32_t* listed, const SamplingRow* how, Cut* cuts) {
   const int row = listed[block_index().x];
   if (!how[row].filtered() || how[row].filtered_by_candidates()) return;

@@ -107,4 +107,21 @@ struct Lists {
   }
 };
 
+// The first entries of columns, collected in shared memory.
+struct Collected {
+  const TokenLogit* tokens;
+  int count;
+  Columns columns;
+
+  template <typename F>
+  __device__ void for_each(F f) const {
+    for (int i = device::thread_index(); i < count; i += device::block_threads())
+      f(tokens[i].id, tokens[i].logit, 1);
+  }
+  __device__ int most() const { return count; }
+  __device__ int32_t tie(float logit, int n, int* scratch, int32_t* found) const {
+    return columns.tie(logit, n, scratch, found);
+  }
+};
+
 }  // namespace maniple::cuda
