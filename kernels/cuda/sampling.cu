@@ -13,6 +13,7 @@ namespace {
 
 constexpr int max_threads = 512;
 constexpr int max_warps = max_threads / 32;
+constexpr int row_threads = 1024;  // of the only block that filters a row: more of it is on the way
 
 // Blocks of each of some rows, about `blocks` of all: fewer than 4096 columns do not pay.
 int parts_of(const Logits& logits, int rows, int blocks) {
@@ -136,8 +137,8 @@ constexpr int group_threads = 4, num_groups = max_threads / group_threads;
 struct FilterScratch {
   uint32_t low[num_bins], high[num_bins];  // the halves of sums
   Reach reach;
-  unsigned long long sums[max_warps];
-  int counts[max_warps], found;
+  unsigned long long sums[row_threads / 32];
+  int counts[row_threads / 32], found;
   int32_t id;
   float bound, maxima[num_groups];
   TokenLogit tokens[max_largest_logits];
@@ -217,8 +218,7 @@ __device__ Cut where_sum_reaches(const Entries& entries, Wanted wanted_of, Weigh
           taken < ties ? entries.tie(logit, static_cast<int>(taken), scratch.counts, &scratch.id) : INT_MAX};
 }
 
-// Collects the entries that the cut keeps while there is room; the ids of all are known. takes_part: this thread may have one. Returns
-// their number.
+// Collects the entries that the cut keeps, as many as there is room for, and returns their number. takes_part: this thread may have one.
 template <typename Entries>
 __device__ int collect(const Entries& entries, const Cut cut, bool takes_part = true) {
   FilterScratch& scratch = filter_scratch();
@@ -264,18 +264,11 @@ __device__ Cut nth(const Entries& entries, int n) {
       entries, [&](double all) { return all < n ? all : n; }, [](uint32_t) { return 1ull; });
 }
 
-// Collects the first `most` entries whatever they are. Returns the number of further ones with the logit of the last.
-template <typename Entries>
-__device__ int collect_by_digits(const Entries& entries, int most) {
-  const int found = collect(entries, nth(entries, most));
-  return filter_scratch().reached() - found;
-}
-
 // Writes the first `most` entries in their order, and the number of further ones with the logit of the last.
 template <typename Entries>
 __device__ void list_first(const Entries& entries, int most, TokenLogit* out, int32_t* further) {
   const bool collected = most <= num_groups && collect_first(entries, most);
-  const int not_collected = collected ? 0 : collect_by_digits(entries, most);
+  if (!collected) collect(entries, nth(entries, most));
   const FilterScratch& scratch = filter_scratch();
   for (int i = thread_index(); i < scratch.found || i < most; i += block_threads()) {
     const bool is_entry = i < scratch.found;
@@ -288,7 +281,8 @@ __device__ void list_first(const Entries& entries, int most, TokenLogit* out, in
     }
     if (place < most) out[place] = token;
     if (further && place == most - 1)
-      *further = reached - most + (collected ? entries.further(token.logit) : not_collected);
+      *further =
+          reached - most + (collected ? entries.further(token.logit) : scratch.reached() - scratch.found);
   }
 }
 
@@ -324,7 +318,7 @@ __device__ Cut cut_of(const Entries& entries, const SamplingRow row) {
   if (row.top_p >= 1 && row.min_p <= 0) return all;
   if constexpr (std::is_same_v<Entries, Columns>)
     if (row.top_k > 0 && scratch.reached() <= max_largest_logits)
-      return likely_of(Collected{scratch.tokens, collect(entries, all), entries}, row, 0);
+      return likely_of(Collected{entries, scratch.tokens, collect(entries, all)}, row, 0);
   return likely_of(entries, row, key_of(all.logit));
 }
 
@@ -351,7 +345,7 @@ __global__ void __launch_bounds__(max_threads, 2)
   const Cut cut = cut_of(Lists{lists + block_index().x, shards, grid_size().x, {logits, row}}, how[row]);
   if (thread_index() == 0) cuts[row] = cut;
 }
-__global__ void __launch_bounds__(max_threads, 2)
+__global__ void __launch_bounds__(row_threads)
     cut_of_row(Logits logits, bool in_place, const int32_t* listed, const SamplingRow* how, Cut* cuts) {
   const int row = listed[block_index().x];
   if (!how[row].filtered() || how[row].filtered_by_candidates()) return;
@@ -403,7 +397,7 @@ void filter_candidates(Stream stream, const CandidateList* lists, int shards, co
 
 void filter_logits(Stream stream, const Logits& logits, bool in_place, const int32_t* listed, int rows,
                    const SamplingRow* how, Cut* cuts) {
-  launch(cut_of_row, {rows}, max_threads, sizeof(FilterScratch), stream, logits, in_place, listed, how, cuts);
+  launch(cut_of_row, {rows}, row_threads, sizeof(FilterScratch), stream, logits, in_place, listed, how, cuts);
 }
 
 void largest_logits(Stream stream, const Logits& logits, int row, int count, TokenLogit* out) {

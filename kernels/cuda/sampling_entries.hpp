@@ -108,19 +108,14 @@ struct Lists {
 };
 
 // The first entries of columns, collected in shared memory.
-struct Collected {
+struct Collected : Columns {
   const TokenLogit* tokens;
-  int count;
-  Columns columns;
+  int collected;
 
   template <typename F>
   __device__ void for_each(F f) const {
-    for (int i = device::thread_index(); i < count; i += device::block_threads())
+    for (int i = device::thread_index(); i < collected; i += device::block_threads())
       f(tokens[i].id, tokens[i].logit, 1);
-  }
-  __device__ int most() const { return count; }
-  __device__ int32_t tie(float logit, int n, int* scratch, int32_t* found) const {
-    return columns.tie(logit, n, scratch, found);
   }
 };
 
