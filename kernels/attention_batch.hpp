@@ -44,10 +44,12 @@ struct KvLayout {
   }
   // Keys and values of one block.
   size_t block_bytes() const { return static_cast<size_t>(lanes() * block_size) * size_of(dtype); }
+  // Whether attention over such activations reads them.
+  bool keeps(DType activations) const { return dtype == activations || (dtype == DType::fp8 && !shared); }
   // Whether these are the pages of such heads and activations.
-  bool holds(const HeadLayout& heads, DType type) const {
+  bool holds(const HeadLayout& heads, DType activations) const {
     return kv_heads == heads.kv_heads && key_dim == heads.key_dim && value_dim == heads.value_dim &&
-           (dtype == type || (dtype == DType::fp8 && !shared));
+           keeps(activations);
   }
 };
 

@@ -185,10 +185,6 @@ class Ops {
   }
   // What a user should know of how this device computes what was prepared; empty: nothing.
   virtual std::string warning() const { return ""; }
-  // Whether keys and values of such activations can be kept so.
-  virtual bool keeps_kv(const KvLayout& layout, DType activations) const {
-    return layout.dtype == activations || (layout.dtype == DType::fp8 && !layout.shared);
-  }
 
   // --- sampling: logits are fp32 [rows, shard width], the shard's global ids are `vocabulary`, columns past
   // vocabulary.size() are padding; spans point into the device's memory ---

@@ -58,17 +58,15 @@ void refuse_shared_gpus(const std::vector<std::string>& uuids, const std::vector
   }
 }
 
-void refuse_cache(const Ops& ops, const KvLayout& layout, DType activations, const QuantScheme& scheme) {
-  if (ops.keeps_kv(layout, activations)) return;
-  throw Error(
-      scheme.keeps_fp8_kv() ? ExitCode::input : ExitCode::usage,
-      fmt::format(
-          "no attention of this backend reads keys and values in {} (`kv_cache_dtype`), for {} of {} and "
-          "activations in {}",
-          name_of(layout.dtype), layout.shared ? "latent rows" : "heads", layout.key_dim,
-          name_of(activations)),
-      "attention reads them as they are stored, at every step",
-      fmt::format("`kv_cache_dtype` {}", name_of(activations)));
+void refuse_cache(const KvLayout& layout, DType activations, const QuantScheme& scheme) {
+  if (layout.keeps(activations)) return;
+  throw Error(scheme.keeps_fp8_kv() ? ExitCode::input : ExitCode::usage,
+              fmt::format("no attention reads keys and values in {} (`kv_cache_dtype`), for {} of {} and "
+                          "activations in {}",
+                          name_of(layout.dtype), layout.shared ? "latent rows" : "heads", layout.key_dim,
+                          name_of(activations)),
+              "attention reads them as they are stored, at every step",
+              fmt::format("`kv_cache_dtype` {}", name_of(activations)));
 }
 
 size_t cache_memory(const MemoryState& memory, double utilization) {

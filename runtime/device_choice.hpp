@@ -1,8 +1,8 @@
 // Which backend and device the ranks of a job use, and how much memory a rank's KV cache may take.
 #pragma once
 
+#include <kernels/attention_batch.hpp>
 #include <kernels/backend.hpp>
-#include <kernels/ops.hpp>
 #include <parallel/world.hpp>
 
 #include <string>
@@ -27,7 +27,7 @@ void refuse_shared_gpus(const std::vector<std::string>& uuids, const std::vector
 
 // Throws Error unless attention keeps keys and values so, for activations of this type: input where the checkpoint asks for
 // it, else usage.
-void refuse_cache(const Ops& ops, const KvLayout& layout, DType activations, const QuantScheme& scheme);
+void refuse_cache(const KvLayout& layout, DType activations, const QuantScheme& scheme);
 
 struct MemoryState {
   size_t total = 0;             // bytes of a GPU; 0: host memory

@@ -111,7 +111,7 @@ void RankModel::note_tokens_without_row() {
 void RankModel::join_groups() {
   collective_phase(world_, [this] {
     model_ = make_model(shared_.config, rank_);
-    refuse_cache(*backend_.ops, kv().layer, plan_.dtype, *shared_.scheme);
+    refuse_cache(kv().layer, plan_.dtype, *shared_.scheme);
   });
   info_.backend = backend_.device->description();
   info_.experts = experts_text(shared_.config);

@@ -1,3 +1,4 @@
+#include <kernels/contracts.hpp>
 #include <kernels/cpu/cpu_ops.hpp>
 #include <kernels/cpu/panel_product.hpp>
 #include <kernels/reference/codes.hpp>
@@ -93,6 +94,7 @@ void CpuOps::read_code_row(const Weight& table, int64_t row, std::byte* out) con
 }
 
 void CpuOps::row_abs_maxima(ConstTensorView x, TensorView out) {
+  contract::row_abs_maxima(x, out);
   constexpr int64_t grain = 1 << 15;  // elements
   const int64_t width = x.shape[1];
   const auto abs_maximum = path_.of(x.dtype).inputs.abs_maximum;
@@ -105,6 +107,7 @@ void CpuOps::row_abs_maxima(ConstTensorView x, TensorView out) {
 }
 
 void CpuOps::gather_columns(ConstTensorView x, ConstTensorView order, TensorView out) {
+  contract::gather_columns(x, order, out);
   constexpr int64_t grain = 1 << 14;  // elements
   pool_->parallel_ranges(out.shape[0], std::max<int64_t>(1, grain / std::max<int64_t>(1, out.shape[1])),
                          [&](IndexRange tokens) { reference::gather_columns(x, order, tokens, out); });

@@ -142,7 +142,7 @@ ExitCode diagnose(World& world, const DoctorOptions& options) {
   const JobPlan& plan = placed->agreed.plan;
   Backend backend = make_backend(world, plan, placed->place);
   collective_phase(world, [&] {
-    if (model) refuse_cache(*backend.ops, plan.needs_of(world.rank()).kv.layer, plan.dtype, *model->scheme);
+    if (model) refuse_cache(plan.needs_of(world.rank()).kv.layer, plan.dtype, *model->scheme);
   });
   if (!options.quick) measure_and_report(world, options, *placed, backend);
   return ExitCode::complete;

@@ -160,10 +160,10 @@ TEST_P(Fp8Cache, RotaryStoreRoundsWhatAnotherCacheWouldHoldDividedByItsScale) {
   }
 }
 
-TEST_P(Fp8Cache, IsKeptByEveryBackend) {
-  EXPECT_TRUE(ops().keeps_kv({2, 48, 16, DType::fp8}, DType::bf16));
-  EXPECT_TRUE(ops().keeps_kv({2, 48, 16, DType::bf16}, DType::bf16));
-  EXPECT_FALSE(ops().keeps_kv({2, 48, 16, DType::fp32}, DType::bf16));
+TEST(KvLayout, KeepsFp8AndTheTypeOfTheActivations) {
+  EXPECT_TRUE((KvLayout{2, 48, 16, DType::fp8}.keeps(DType::bf16)));
+  EXPECT_TRUE((KvLayout{2, 48, 16, DType::bf16}.keeps(DType::bf16)));
+  EXPECT_FALSE((KvLayout{2, 48, 16, DType::fp32}.keeps(DType::bf16)));
 }
 
 }  // namespace

@@ -247,10 +247,10 @@ TEST_P(Latent, OfATokenWithoutASlotStoresNothing) {
   EXPECT_TRUE(std::ranges::all_of(floats_of(stored), [](float v) { return std::isnan(v); }));
 }
 
-TEST_P(Latent, RowsAreNotKeptInFp8) {
-  EXPECT_FALSE(ops().keeps_kv({1, 576, 16, DType::fp8, 512, true}, DType::bf16));
-  EXPECT_TRUE(ops().keeps_kv({1, 576, 16, DType::bf16, 512, true}, DType::bf16));
-  const KvLayout once{1, 576, 16, DType::bf16, 512, true};
+TEST(KvLayout, KeepsLatentRowsInTheTypeOfTheActivations) {
+  const KvLayout codes{1, 576, 16, DType::fp8, 512, true}, once{1, 576, 16, DType::bf16, 512, true};
+  EXPECT_FALSE(codes.keeps(DType::bf16));
+  EXPECT_TRUE(once.keeps(DType::bf16));
   EXPECT_EQ(once.block_bytes(), 576 * 16 * 2);
   EXPECT_FALSE(once.holds({8, 1, 576}, DType::bf16));
 }

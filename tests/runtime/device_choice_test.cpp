@@ -46,20 +46,19 @@ TEST(DeviceChoice, TwoRanksWithTheSameGpuAreRefusedByName) {
 }
 
 TEST(DeviceChoice, ACacheThatNoKernelKeepsIsRefused) {
-  const Backend backend = make_backend({.kind = BackendKind::reference});
   const KvLayout latent{1, 576, 256, DType::fp8, 512, true};
   const auto plain = scheme_of({}),
              asking = scheme_of(read_model_config(testing::model_directory("q-fp8-static-kv")));
-  refuse_cache(*backend.ops, {2, 64, 256, DType::fp8}, DType::bf16, *plain);
-  refuse_cache(*backend.ops, {2, 64, 256, DType::bf16}, DType::bf16, *plain);
+  refuse_cache({2, 64, 256, DType::fp8}, DType::bf16, *plain);
+  refuse_cache({2, 64, 256, DType::bf16}, DType::bf16, *plain);
   for (const QuantScheme* scheme : {plain.get(), asking.get()}) try {
-      refuse_cache(*backend.ops, latent, DType::bf16, *scheme);
+      refuse_cache(latent, DType::bf16, *scheme);
       ADD_FAILURE() << "accepted";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), scheme == plain.get() ? ExitCode::usage : ExitCode::input);
       EXPECT_STREQ(error.what(),
-                   "no attention of this backend reads keys and values in fp8 (`kv_cache_dtype`), for latent "
-                   "rows of 576 and activations in bf16");
+                   "no attention reads keys and values in fp8 (`kv_cache_dtype`), for latent rows of 576 and "
+                   "activations in bf16");
       EXPECT_EQ(error.remedy(), "`kv_cache_dtype` bf16");
     }
 }

@@ -236,9 +236,6 @@ class MirroredOps : public Ops {
                        there(t, pages));
     });
   }
-  bool keeps_kv(const KvLayout& layout, DType activations) const override {
-    return inner_.ops->keeps_kv(layout, activations);
-  }
   void prepare_attention(const AttentionCall& call) override { inner_.ops->prepare_attention(call); }
   void merge_partials(ConstTensorView partials, ConstTensorView sinks, TensorView out) override {
     run([&](Ops& ops, Transfer& t) { ops.merge_partials(t.in(partials), t.in(sinks), t.out(out)); });

@@ -75,7 +75,7 @@ uint64_t ModelShard::bytes_needed(int64_t longest) const {
 }
 
 void ModelShard::load() {
-  refuse_cache(ops_, kv_layout(short_sequence), plan_.dtype, *scheme_);
+  refuse_cache(kv_layout(short_sequence), plan_.dtype, *scheme_);
   for (Model* model : {layers_.get(), head_.get()}) {
     make_weights(*model, ops_, plan_.dtype, *scheme_, nullptr);
     fill_with_random(*model, ops_, *scheme_, engine_.seed, context_.layer);
