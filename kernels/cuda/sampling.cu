@@ -316,10 +316,11 @@ __device__ Cut cut_of(const Entries& entries, const SamplingRow row) {
   const FilterScratch& scratch = filter_scratch();
   const Cut all{row.top_k > 0 ? nth(entries, row.top_k).logit : -INFINITY, INT_MAX};
   if (row.top_p >= 1 && row.min_p <= 0) return all;
+  const uint32_t smallest = key_of(all.logit);
   if constexpr (std::is_same_v<Entries, Columns>)
     if (row.top_k > 0 && scratch.reached() <= max_largest_logits)
-      return likely_of(Collected{entries, scratch.tokens, collect(entries, all)}, row, 0);
-  return likely_of(entries, row, key_of(all.logit));
+      return likely_of(Collected{entries, scratch.tokens, collect(entries, all)}, row, smallest);
+  return likely_of(entries, row, smallest);
 }
 
 // Block (part, listed row).

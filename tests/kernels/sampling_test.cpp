@@ -296,10 +296,11 @@ struct Filters {
   int32_t top_k;
   float top_p, min_p;
 };
-constexpr Filters all_filters[] = {
-    {1, 1, 0},          {3, 1, 0},       {50, 1, 0},      {999, 1, 0},         {0, 0.9f, 0},    {0, 0.3f, 0},
-    {0, 1e-6f, 0},      {0, 1, 0.1f},    {0, 1, 1.0f},    {20, 0.8f, 0},       {900, 0.95f, 0}, {5, 1, 0.05f},
-    {100, 0.7f, 0.01f}, {0, 0.9999f, 0}, {2000, 0.9f, 0}, {1500, 0.95f, 1e-3f}};
+constexpr Filters all_filters[] = {{1, 1, 0},          {3, 1, 0},       {50, 1, 0},      {999, 1, 0},
+                                   {0, 0.9f, 0},       {0, 0.3f, 0},    {0, 1e-6f, 0},   {0, 1, 0.1f},
+                                   {0, 1, 1.0f},       {20, 0.8f, 0},   {900, 0.95f, 0}, {5, 1, 0.05f},
+                                   {100, 0.7f, 0.01f}, {0, 0.9999f, 0}, {2000, 0.9f, 0}, {1500, 0.95f, 1e-3f},
+                                   {500, 1, 1e-9f}};
 
 SamplingRow with(SamplingRow row, const Filters& filters) {
   row.top_k = filters.top_k;
