@@ -166,6 +166,22 @@ std::vector<double> kept_probabilities(const std::vector<float>& logits, const S
 
 // Pearson's chi-square of 10^5 draws; a right sampler fails once in 10^6 (the quantile is Wilson and Hilferty's). Two draws of a request, and
 // one of two, share nothing.
+TEST(Sampler, CopiesNoLogitsWhereOneRankHasThemAll) {
+  std::vector<SamplerRow> rows(64);
+  for (uint32_t row = 0; row < rows.size(); ++row) rows[row].draw = {0.8F, 0, 0.9F, 0, row, row};
+  for (const int ranks : {1, 2})
+    run_ranks(ranks, [&](World& world) {
+      Rank rank(world);
+      ForwardContext context = rank.context();
+      const VocabularyShard shard = vocabulary_shard(vocabulary, ranks, world.rank());
+      std::vector<float> logits(rows.size() * static_cast<size_t>(shard.padded.size()), 1);
+      const TensorView view = view_of(logits.data(), DType::fp32, {64, shard.padded.size()});
+      Seating seating(rows);
+      Sampler(vocabulary, shard).launch(view, seating.batch(), context).wait();
+      EXPECT_EQ(context.workspace.peak().scratch >= view.bytes(), ranks > 1);
+    });
+}
+
 TEST(Sampler, DrawsFromTheDistribution) {
   constexpr size_t tokens = 40, rows = 1000, rounds = 100;
   std::vector<float> logits;
