@@ -260,9 +260,9 @@ bool CudaOps::take_by_library(const Weight& weight) {
   return true;
 }
 
-// Compares a product of small codes and scales that are powers of two, which is exact, by the library and by the kernels.
+// Compares a product of small codes and scales that are powers of two, which is exact, by the library and by our kernel for few rows.
 CudaOps::Trial CudaOps::try_library(WeightFormat format, ActivationRule rule) {
-  constexpr int64_t m = 80, n = 272, k = 640, block = 128;  // five blocks: rows of block scales have padding
+  constexpr int64_t m = max_code_rows, n = 272, k = 640, block = 128;  // five blocks: rows of block scales have padding
   const bool blocks = rule == ActivationRule::per_group, e4m3 = format == WeightFormat::fp8;
   const auto small = [](int64_t i, int64_t j) {
     return static_cast<float>((13 * i + (7 + i % 5) * j) % 15 - 7);
@@ -292,10 +292,10 @@ CudaOps::Trial CudaOps::try_library(WeightFormat format, ActivationRule rule) {
   Trial result = Trial::refused;
   try {
     for (std::vector<float>& of : sums) {
+      &of == sums ? multiply_by_library(x, weight, {}, out, {})
+                  : multiply_few_rows(x, weight, {}, out, {}, {});
       of.resize(m * n);
-      multiply_codes(x, weight, {}, out, {});
       device_.download(reinterpret_cast<std::byte*>(of.data()), out.view().data, out.view().bytes());
-      library_products_.erase(weight.packed.view().data);
     }
     // Tensor cores add e4m3 products with fewer bits than fp32 has. A scale in a wrong place is far outside of this.
     const float bound = e4m3 ? std::ranges::max(sums[1]) / 256 : 0;

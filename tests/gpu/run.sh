@@ -255,10 +255,10 @@ run_stage() {
     facts) needs python3 facts 60 python3 -B "$here/tests/gpu/facts.py" "$MANIPLE" "$results/facts.json" ;;
     smoke)
       stop_at=$sticky
-      try smoke.primitives 30 "$build/primitives_gpu_test" --gtest_filter='*/0'
-      try smoke.tiles 30 "$build/cuda_kernels_gpu_test" --gtest_filter="$tiles"
-      try smoke.kernels 30 "$build/kernels_test" --gtest_filter="$others"
-      for part in text graphs; do try "smoke.$part" 30 bash "$HERE/gpu.sh" "$part"; done
+      try smoke.primitives 24 "$build/primitives_gpu_test" --gtest_filter='*/0'
+      try smoke.tiles 24 "$build/cuda_kernels_gpu_test" --gtest_filter="$tiles"
+      try smoke.kernels 24 "$build/kernels_test" --gtest_filter="$others"
+      for part in text graphs; do try "smoke.$part" 24 bash "$HERE/gpu.sh" "$part"; done
       ;;
     kernels)
       for part in ceilings decode prefill gemm codes library_codes experts rows sampling launches blocks; do try "kernels.$part" 40 "$build/kernel_bench" "$part"; done
