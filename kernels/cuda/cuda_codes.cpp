@@ -262,7 +262,8 @@ bool CudaOps::take_by_library(const Weight& weight) {
 
 // Compares a product of small codes and scales that are powers of two, which is exact, by the library and by our kernel for few rows.
 CudaOps::Trial CudaOps::try_library(WeightFormat format, ActivationRule rule) {
-  constexpr int64_t m = max_code_rows, n = 272, k = 640, block = 128;  // five blocks: rows of block scales have padding
+  constexpr int64_t m = max_code_rows, n = 272, k = 640,
+                    block = 128;  // five blocks: rows of block scales have padding
   const bool blocks = rule == ActivationRule::per_group, e4m3 = format == WeightFormat::fp8;
   const auto small = [](int64_t i, int64_t j) {
     return static_cast<float>((13 * i + (7 + i % 5) * j) % 15 - 7);

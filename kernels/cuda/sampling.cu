@@ -13,7 +13,7 @@ namespace {
 
 constexpr int max_threads = 512;
 constexpr int max_warps = max_threads / 32;
-constexpr int row_threads = 1024;  // of the only block that filters a row: more of it is on the way
+constexpr int row_threads = 1024;  // of the one block that filters a row: more loads are on their way
 
 // Blocks of each of some rows, about `blocks` of all: fewer than 4096 columns do not pay.
 int parts_of(const Logits& logits, int rows, int blocks) {
@@ -167,9 +167,9 @@ __device__ T first_where(T no, T yes, Holds holds) {
   return yes;
 }
 
-// Where the sum of weights, in the order (logit descending, id ascending), first reaches wanted(sum of all), which it does above
-// `lowest`. Each pass adds the weights of the entries that share the digits found so far by their next digit. Integer sums do not
-// depend on the order of threads.
+// Where the sum of weights, in the order (logit descending, id ascending), first reaches wanted(sum of all); the key there is not below
+// `lowest`. Each pass adds the weights of the entries that share the digits found so far by their next digit. Integer sums do not depend
+// on the order of threads.
 template <typename Entries, typename Wanted, typename Weight>
 __device__ Cut where_sum_reaches(const Entries& entries, Wanted wanted_of, Weight weight,
                                  uint32_t lowest = 0) {
@@ -177,7 +177,7 @@ __device__ Cut where_sum_reaches(const Entries& entries, Wanted wanted_of, Weigh
   const Reach& reach = scratch.reach;
   if (thread_index() == 0) scratch.reach = {};  // stays where nothing has a weight
   double wanted = 0;
-  unsigned long long others = 0, all;  // below `lowest`
+  unsigned long long others = 0, all;  // others: below `lowest`
   for (int unknown = 32; unknown > 0; unknown -= digit_bits) {
     const int shift = unknown > digit_bits ? unknown - digit_bits : 0;
     for (int bin = thread_index(); bin < num_bins; bin += block_threads())
