@@ -130,21 +130,15 @@ class Decode {
     if (index >= parts_) return {};
     const int tiles = row_tiles(a_), group = a_.query_heads / a_.kv_heads;
     const int slot = index / (a_.kv_heads * tiles), head = index / tiles % a_.kv_heads, tile = index % tiles;
-    int low = 0, high = a_.sequences - 1;  // finds the first whose end is after the slot
-    while (low < high) {
-      const int middle = (low + high) / 2;
-      if (slot_ends_[middle] > slot)
-        high = middle;
-      else
-        low = middle + 1;
-    }
-    const int first_slot = low == 0 ? 0 : slot_ends_[low - 1], slots = slot_ends_[low] - first_slot;
-    const int splits = splits_of(a_, low), split = slot - first_slot, left = group - tile * tile_rows;
-    return {low,
+    const int sequence = first_where(-1, a_.sequences - 1, [&](int s) { return slot_ends_[s] > slot; });
+    const int first_slot = sequence == 0 ? 0 : slot_ends_[sequence - 1],
+              slots = slot_ends_[sequence] - first_slot;
+    const int splits = splits_of(a_, sequence), split = slot - first_slot, left = group - tile * tile_rows;
+    return {sequence,
             head,
             head * group + tile * tile_rows,
             left < tile_rows ? left : tile_rows,
-            context_of(a_, low),
+            context_of(a_, sequence),
             split,
             splits,
             slots == splits ? splits : a_.classes,

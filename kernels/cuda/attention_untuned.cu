@@ -23,12 +23,7 @@ struct Scratch {
 
 // The sequence that a token belongs to: the last one that starts at or before it.
 __device__ int sequence_of(const int32_t* starts, int sequences, int token) {
-  int low = 0, high = sequences;
-  while (high - low > 1) {
-    const int middle = (low + high) / 2;
-    (starts[middle] <= token ? low : high) = middle;
-  }
-  return low;
+  return first_where(0, sequences, [&](int s) { return starts[s] > token; }) - 1;
 }
 
 // One warp per (token, query head). It takes the context 32 positions at a time:

@@ -55,6 +55,16 @@ __device__ inline T block_sum_before(std::type_identity_t<T> value, T* scratch, 
   return before;
 }
 
+// The first number after `no` for which it holds, as for all from there to `yes`.
+template <typename T, typename Holds>
+__device__ T first_where(T no, T yes, Holds holds) {
+  while (yes - no > 1) {
+    const T middle = no + (yes - no) / 2;
+    (holds(middle) ? yes : no) = middle;
+  }
+  return yes;
+}
+
 // Whether this block is the last of `count` that add themselves to a counter, which then returns to zero. If so, and after a fence, it
 // sees what the others wrote before. All threads call it. before: shared, of nothing else while they use the answer.
 // The first: where all threads have made a fence and met already.

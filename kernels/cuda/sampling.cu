@@ -157,16 +157,6 @@ struct FilterScratch {
 };
 __device__ FilterScratch& filter_scratch() { return *reinterpret_cast<FilterScratch*>(shared_memory()); }
 
-// The first number after `no` for which it holds, as for all from there to `yes`.
-template <typename T, typename Holds>
-__device__ T first_where(T no, T yes, Holds holds) {
-  while (yes - no > 1) {
-    const T middle = no + (yes - no) / 2;
-    (holds(middle) ? yes : no) = middle;
-  }
-  return yes;
-}
-
 // Where the sum of weights, in the order (logit descending, id ascending), first reaches wanted(sum of all); the key there is not below
 // `lowest`. Each pass adds the weights of the entries that share the digits found so far by their next digit. Integer sums do not depend
 // on the order of threads.
