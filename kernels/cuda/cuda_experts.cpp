@@ -12,6 +12,8 @@ namespace maniple::cuda {
 
 namespace {
 
+bool is_aligned(const std::byte* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
+
 // Returns the bound of the rows.
 int64_t route_rows(device::Stream stream, const Router& router, const Routing& routing, const float* logits,
                    const RouterProduct& product = {}) {
@@ -38,7 +40,9 @@ int64_t CudaOps::route(ConstTensorView logits, const Router& router, Routing& ro
 std::optional<int64_t> CudaOps::matmul_route(ConstTensorView x, const Weight& gate, const Router& router,
                                              Routing& routing) {
   contract::matmul_route(x, gate, router, routing);
-  if (x.shape[0] > max_routed_tokens || x.shape[0] * gate.rows > skinny_partial_floats) return {};
+  if (x.shape[0] > max_routed_tokens || x.shape[0] * gate.rows > skinny_partial_floats ||
+      gate.columns % 8 != 0 || !is_aligned(x.data))
+    return {};
   float* const logits = skinny_partials_.view().as<float>();
   return route_rows(stream_, router, routing, logits,
                     {x.dtype, x.data, gate.packed.view().as<float>(), narrow(gate.columns), logits,
@@ -82,7 +86,6 @@ void CudaOps::multiply_grouped(ConstTensorView x, const int32_t* x_rows, const R
                            .gate = gate.value_or(GateActivation::silu),
                            .biases = floats_of(biases)};
   if (first.format != WeightFormat::dense) return multiply_grouped_codes(product, x, weights, row_maxima);
-  const auto is_aligned = [](const std::byte* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; };
   product.aligned =
       first.columns % 8 == 0 && is_aligned(x.data) && std::ranges::all_of(weights, [&](const Weight* weight) {
         return is_aligned(weight->packed.view().data);

@@ -131,16 +131,16 @@ __global__ void __launch_bounds__(32 * warps, 5) choose_experts(RouterArguments 
 
 // Block (e, i) multiplies the i-th `warps` tokens by expert e's row of the gate, in an order that does not depend on their number. The
 // last block of these tokens chooses.
-template <typename T, bool aligned>
+template <typename T>
 __global__ void __launch_bounds__(32 * warps, 5)
     multiply_and_choose(RouterProduct p, RouterArguments r, RoutingArguments a) {
   const int expert = block_index().x, first = block_index().y * warps, tokens = a.tokens - first;
   const T* const x = static_cast<const T*>(p.x) + static_cast<int64_t>(first) * p.k;
   float sums[warps] = {};
   for (int at = chunk_size * thread_index(); at < p.k; at += chunk_size * block_threads()) {
-    const Chunk weights = load_chunk<aligned>(p.gate + static_cast<int64_t>(expert) * p.k, at, p.k);
+    const Chunk weights = load_chunk<true>(p.gate + static_cast<int64_t>(expert) * p.k, at, p.k);
     for (int t = 0; t < warps && t < tokens; ++t) {
-      const Chunk inputs = load_chunk<aligned>(x + static_cast<int64_t>(t) * p.k, at, p.k);
+      const Chunk inputs = load_chunk<true>(x + static_cast<int64_t>(t) * p.k, at, p.k);
       for (int i = 0; i < chunk_size; ++i) sums[t] += inputs.values[i] * weights.values[i];
     }
   }
@@ -243,10 +243,8 @@ void route_tokens(Stream stream, const RouterProduct& p, const RouterArguments& 
   const int floats = warps * (a.all_experts + r.groups), tiles = (a.tokens + warps - 1) / warps;
   if (p.x)
     with_element_type(p.dtype, [&]<typename T>(T) {
-      with_alignment(vectors_fit(p.k, p.x, p.gate), [&](auto aligned) {
-        launch(multiply_and_choose<T, aligned.value>, {a.all_experts, tiles}, 32 * warps,
-               sizeof(float) * static_cast<size_t>(1 + floats), stream, p, r, a);
-      });
+      launch(multiply_and_choose<T>, {a.all_experts, tiles}, 32 * warps,
+             sizeof(float) * static_cast<size_t>(1 + floats), stream, p, r, a);
     });
   else
     launch(choose_experts, {tiles}, 32 * warps, sizeof(float) * static_cast<size_t>(floats), stream, r, a);

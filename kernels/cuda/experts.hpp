@@ -22,7 +22,8 @@ struct RouterArguments {
 };
 // Of more tokens the library multiplies.
 inline constexpr int max_routed_tokens = 64;
-// Where logits come from: x widened to fp32, times the gate's rows. Without x they are there already.
+// Where logits come from: x widened to fp32, times the gate's rows; of both each row begins at a multiple of sixteen bytes. Without x they
+// are there already.
 struct RouterProduct {
   DType dtype = DType::fp32;    // of x
   const void* x = nullptr;      // [tokens, k]

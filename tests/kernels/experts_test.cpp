@@ -356,7 +356,7 @@ TEST_P(Experts, OfFewTokensAreChosenByTheirProductWithTheGate) {
     ops().pack(gate, 0, {values.view()});
     const Router router{.per_token = 3, .normalise = true, .scoring = RouterScoring::sigmoid, .bias = bias};
     const Routed routed(ops(), x, gate, router);
-    EXPECT_EQ(routed.is_routed, GetParam().kind == BackendKind::cuda && tokens <= 64);
+    EXPECT_EQ(routed.is_routed, GetParam().kind == BackendKind::cuda && tokens <= 64 && width % 8 == 0);
     if (!routed.is_routed) continue;
     Tensor logits(device(), DType::fp32, {tokens, experts});
     for (int64_t t = 0; t < tokens; ++t)
