@@ -12,8 +12,6 @@ namespace maniple::cuda {
 
 namespace {
 
-bool is_aligned(const std::byte* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
-
 // Returns the bound of the rows.
 int64_t route_rows(device::Stream stream, const Router& router, const Routing& routing, const float* logits,
                    const RouterProduct& product = {}) {
@@ -41,7 +39,7 @@ std::optional<int64_t> CudaOps::matmul_route(ConstTensorView x, const Weight& ga
                                              Routing& routing) {
   contract::matmul_route(x, gate, router, routing);
   if (x.shape[0] > max_routed_tokens || x.shape[0] * gate.rows > skinny_partial_floats ||
-      gate.columns % 8 != 0 || !is_aligned(x.data))
+      gate.columns % 8 != 0 || !is_aligned(x))
     return {};
   float* const logits = skinny_partials_.view().as<float>();
   return route_rows(stream_, router, routing, logits,
@@ -87,9 +85,8 @@ void CudaOps::multiply_grouped(ConstTensorView x, const int32_t* x_rows, const R
                            .biases = floats_of(biases)};
   if (first.format != WeightFormat::dense) return multiply_grouped_codes(product, x, weights, row_maxima);
   product.aligned =
-      first.columns % 8 == 0 && is_aligned(x.data) && std::ranges::all_of(weights, [&](const Weight* weight) {
-        return is_aligned(weight->packed.view().data);
-      });
+      first.columns % 8 == 0 && is_aligned(x) &&
+      std::ranges::all_of(weights, [&](const Weight* weight) { return is_aligned(weight->packed); });
   product.weights = addresses_of(weights);
   grouped_product(stream_, product);
 }

@@ -19,6 +19,8 @@ inline constexpr int64_t scratch_bytes = int64_t{128} << 20;
 
 // Of an fp32 tensor, or null.
 inline const float* floats_of(ConstTensorView view) { return view.empty() ? nullptr : view.as<float>(); }
+// For vectors.
+inline bool is_aligned(ConstTensorView view) { return reinterpret_cast<uintptr_t>(view.data) % 16 == 0; }
 
 class CudaOps : public Ops {
  public:

@@ -304,12 +304,12 @@ __device__ Cut likely_of(const Entries& entries, const SamplingRow row, uint32_t
 template <typename Entries>
 __device__ Cut cut_of(const Entries& entries, const SamplingRow row) {
   const FilterScratch& scratch = filter_scratch();
-  const Cut all{row.top_k > 0 ? nth(entries, row.top_k).logit : -INFINITY, INT_MAX};
-  if (row.top_p >= 1 && row.min_p <= 0) return all;
-  const uint32_t smallest = key_of(all.logit);
+  const Cut kept{row.top_k > 0 ? nth(entries, row.top_k).logit : -INFINITY, INT_MAX};
+  if (row.top_p >= 1 && row.min_p <= 0) return kept;
+  const uint32_t smallest = key_of(kept.logit);
   if constexpr (std::is_same_v<Entries, Columns>)
     if (row.top_k > 0 && scratch.reached() <= max_largest_logits)
-      return likely_of(Collected{entries, scratch.tokens, collect(entries, all)}, row, smallest);
+      return likely_of(Collected{entries, scratch.tokens, collect(entries, kept)}, row, smallest);
   return likely_of(entries, row, smallest);
 }
 

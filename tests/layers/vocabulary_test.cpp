@@ -164,8 +164,6 @@ std::vector<double> kept_probabilities(const std::vector<float>& logits, const S
   return weights;
 }
 
-// Pearson's chi-square of 10^5 draws; a right sampler fails once in 10^6 (the quantile is Wilson and Hilferty's). Two draws of a request, and
-// one of two, share nothing.
 TEST(Sampler, CopiesNoLogitsWhereOneRankHasThemAll) {
   std::vector<SamplerRow> rows(64);
   for (uint32_t row = 0; row < rows.size(); ++row) rows[row].draw = {0.8F, 0, 0.9F, 0, row, row};
@@ -182,6 +180,8 @@ TEST(Sampler, CopiesNoLogitsWhereOneRankHasThemAll) {
     });
 }
 
+// Pearson's chi-square of 10^5 draws; a right sampler fails once in 10^6 (the quantile is Wilson and Hilferty's). Two draws of a request, and
+// one of two, share nothing.
 TEST(Sampler, DrawsFromTheDistribution) {
   constexpr size_t tokens = 40, rows = 1000, rounds = 100;
   std::vector<float> logits;
