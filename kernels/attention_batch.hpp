@@ -68,8 +68,8 @@ struct KvPages {
 // 0 within the step) has absolute position past_lengths[s] + i and sees positions
 // 0 .. past_lengths[s] + i, or the last ones of them (AttentionCall::window). Prefill and decode differ only in their query lengths.
 //
-// A padding row is a sequence with past length -1, one query token and an empty context. Its slot is -1, its
-// position a valid one. Nothing is stored for it, and its output rows are unspecified.
+// A padding sequence has minus its number of query tokens as its past length, so its context is empty; where it has one token, that is a
+// padding row. Slots are -1, positions valid ones. Nothing is stored for it, and its output rows are unspecified.
 struct AttentionBatch {
   ConstTensorView
       query_starts;  // int32 [sequences + 1], first token of each sequence in the batch, last entry = tokens

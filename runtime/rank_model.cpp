@@ -302,7 +302,9 @@ void RankModel::size_kv_cache() {
       RunnerSizes smallest = sizes;
       smallest.num_blocks = 1;
       runner_ = std::make_unique<ModelRunner>(*model_, *backend_.ops, groups_, smallest, activity_.layer);
-      runner_->warm_up();
+      const bool measured = !options_.kv_blocks && !options_.kv_memory;
+      runner_->warm_up(measured ? limits_.step_tokens : 0);
+      counts_before_ = expert_counts();
     });
     // Now all ranks that share this memory have what they and the libraries take.
     collective_phase(world_, [&] {
@@ -345,6 +347,7 @@ std::vector<int32_t> RankModel::expert_counts() const {
     backend_.device->download(reinterpret_cast<std::byte*>(all.data() + all.size() - count), counts.data,
                               counts.bytes());
   }
+  for (size_t i = 0; i < counts_before_.size(); ++i) all[i] -= counts_before_[i];
   return all;
 }
 

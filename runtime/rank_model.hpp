@@ -105,6 +105,7 @@ class RankModel {
   std::vector<KvScales> kv_scales_;  // by layer of this rank; empty: 1
   std::vector<uint32_t> blocks_of_replicas_;
   std::unique_ptr<ModelRunner> runner_;
+  std::vector<int32_t> counts_before_;  // of experts, by the warm-up
   Channel channel_;
 };
 

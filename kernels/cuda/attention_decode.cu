@@ -40,12 +40,12 @@ struct Part {
   int sequence;
   int kv_head;
   int first_head;
-  int rows;  // 0 where there is no part
+  int rows;
   int context;
-  int split, splits, step;
-  int slot;            // where the sum of these splits goes
-  int first_slot;      // of the sequence
-  int sequence_slots;  // consecutive
+  int split, splits, step;  // no splits where there is no part
+  int slot;                 // where the sum of these splits goes
+  int first_slot;           // of the sequence
+  int sequence_slots;       // consecutive
 };
 
 // A part at its first split that is left.
@@ -66,10 +66,11 @@ struct Exchange {
 __device__ int context_of(const AttentionArguments& a, int sequence) {
   return a.query_starts[sequence + 1] - a.query_starts[sequence] == 1 ? a.past_lengths[sequence] + 1 : 0;
 }
-// An owner without a split of the context computes one beyond its end, for an empty partial.
+// At least one: an owner without a split of the context makes an empty partial of one beyond its end, and a sequence without a context
+// has one without rows.
 __device__ int splits_of(const AttentionArguments& a, int sequence) {
-  const int context = context_of(a, sequence), own = own_splits(a, (context + split_size - 1) / split_size);
-  return own == 0 && context > 0 ? 1 : own;
+  const int own = own_splits(a, (context_of(a, sequence) + split_size - 1) / split_size);
+  return own > 0 ? own : 1;
 }
 
 // ends[i] = number_of(0) + .. + number_of(i), after a barrier. Returns the last one.
@@ -118,27 +119,33 @@ class Decode {
     if (warp_index() == 0) place(find_part(block_index().x), exchange_.part[0]);
     synchronize_block();
     fetch_tiles<0, Tiles::depth - 1>(exchange_.part[0]);
-    for (int turn = 0; exchange_.part[turn % 2].rows > 0; ++turn)
+    for (int turn = 0; exchange_.part[turn % 2].splits > 0; ++turn)
       attend(turn, exchange_.part[turn % 2], exchange_.part[(turn + 1) % 2]);
   }
 
  private:
   static constexpr int vectors = dims / 4;  // of a row
 
-  // Parts of one slot differ by head. A sequence has one slot per split, or one per class.
+  // Parts of one slot differ by head. A sequence has one slot per split, or one per class; its last one may be short, so those of all
+  // sequences come at the end.
   __device__ Part find_part(int index) const {
     if (index >= parts_) return {};
     const int tiles = row_tiles(a_), group = a_.query_heads / a_.kv_heads;
-    const int slot = index / (a_.kv_heads * tiles), head = index / tiles % a_.kv_heads, tile = index % tiles;
-    const int sequence = first_where(-1, a_.sequences - 1, [&](int s) { return slot_ends_[s] > slot; });
+    const int place = index / (a_.kv_heads * tiles), head = index / tiles % a_.kv_heads, tile = index % tiles;
+    const int whole = slot_ends_[a_.sequences - 1] - a_.sequences;
+    const int sequence = place < whole ? first_where(-1, a_.sequences - 1,
+                                                     [&](int s) { return slot_ends_[s] - s - 1 > place; })
+                                       : place - whole,
+              slot = place < whole ? place + sequence : slot_ends_[sequence] - 1;
     const int first_slot = sequence == 0 ? 0 : slot_ends_[sequence - 1],
               slots = slot_ends_[sequence] - first_slot;
-    const int splits = splits_of(a_, sequence), split = slot - first_slot, left = group - tile * tile_rows;
+    const int context = context_of(a_, sequence), splits = splits_of(a_, sequence), split = slot - first_slot,
+              left = context > 0 ? group - tile * tile_rows : 0;
     return {sequence,
             head,
             head * group + tile * tile_rows,
             left < tile_rows ? left : tile_rows,
-            context_of(a_, sequence),
+            context,
             split,
             splits,
             slots == splits ? splits : a_.classes,

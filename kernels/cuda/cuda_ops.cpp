@@ -80,23 +80,24 @@ void CudaOps::gate_mul(GateActivation activation, ConstTensorView gate_up, Tenso
 
 void CudaOps::add(ConstTensorView a, ConstTensorView b, TensorView out) {
   contract::add(a, b, out);
-  cuda::add(stream_, a.dtype, a.data, b.data, b.dtype, out.data, a.shape.elements());
+  cuda::add(stream_, {a.dtype, a.data, b.data, b.dtype, out.data, 1, a.shape.elements()});
 }
 
 void CudaOps::add_residual(ConstTensorView delta, TensorView residual) {
   contract::add_residual(delta, residual);
-  cuda::add(stream_, residual.dtype, residual.data, delta.data, delta.dtype, residual.data,
-            residual.shape.elements());
+  cuda::add(stream_, {residual.dtype, residual.data, delta.data, delta.dtype, residual.data, 1,
+                      residual.shape.elements()});
 }
 
 void CudaOps::add_gated(ConstTensorView x, ConstTensorView gate, TensorView sum) {
   contract::add_gated(x, gate, sum);
-  cuda::add_gated(stream_, x.as<float>(), gate.as<float>(), sum.as<float>(), x.shape[0], narrow(x.shape[1]));
+  cuda::add(stream_, {sum.dtype, sum.data, x.data, x.dtype, sum.data, x.shape[0], x.shape[1], false,
+                      gate.as<float>()});
 }
 
 void CudaOps::add_bias(TensorView x, ConstTensorView bias) {
   contract::add_bias(x, bias);
-  cuda::add_bias(stream_, x.dtype, x.data, bias.as<float>(), x.shape[0], narrow(x.shape[1]));
+  cuda::add(stream_, {x.dtype, x.data, bias.data, bias.dtype, x.data, x.shape[0], x.shape[1], true});
 }
 
 void CudaOps::gather_rows(ConstTensorView x, ConstTensorView rows, TensorView out) {
@@ -269,7 +270,7 @@ void CudaOps::filter_logits(ConstTensorView gathered, int64_t vocabulary_size, C
   const Logits logits{gathered.as<float>(), narrow(gathered.shape[1]), narrow(gathered.shape[2]), 0,
                       narrow(vocabulary_size)};
   cuda::filter_logits(stream_, logits, in_place, listed.as<int32_t>(), narrow(listed.shape[0]), rows.data(),
-                      cuts.data());
+                      {scratch_.view().data, scratch_.view().bytes()}, cuts.data());
 }
 
 void CudaOps::best_candidates(ConstTensorView logits, IndexRange vocabulary,

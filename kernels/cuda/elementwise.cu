@@ -53,37 +53,17 @@ __global__ void __launch_bounds__(flat_threads)
   store_chunk<aligned>(out + row * width, at, width, gate);
 }
 
-template <typename T, typename Delta, bool aligned>
-__global__ void __launch_bounds__(flat_threads) add_chunk(const T* a, const Delta* b, T* out, int64_t count) {
-  const int64_t at = flat_index() * chunk_size;
-  if (at >= count) return;
-  Chunk sum = load_chunk<aligned>(a, at, count);
-  const Chunk added = load_chunk<aligned>(b, at, count);
-  for (int i = 0; i < chunk_size; ++i) sum.values[i] += added.values[i];
-  store_chunk<aligned>(out, at, count, sum);
-}
-
-template <typename T, bool aligned>
-__global__ void __launch_bounds__(flat_threads)
-    add_bias_chunk(T* x, const float* bias, int64_t rows, int width) {
-  const int64_t row = flat_index() / chunks_of(width), at = flat_index() % chunks_of(width) * chunk_size;
-  if (row >= rows) return;
-  Chunk sum = load_chunk<aligned>(x + row * width, at, width);
-  const Chunk added = load_chunk<aligned>(bias, at, width);
-  for (int i = 0; i < chunk_size; ++i) sum.values[i] += added.values[i];
-  store_chunk<aligned>(x + row * width, at, width, sum);
-}
-
-template <bool aligned>
-__global__ void __launch_bounds__(flat_threads)
-    add_gated_chunk(const float* x, const float* gate, float* sum, int64_t rows, int width) {
-  const int64_t row = flat_index() / chunks_of(width), at = flat_index() % chunks_of(width) * chunk_size;
-  if (row >= rows) return;
-  Chunk total = load_chunk<aligned>(sum + row * width, at, width);
-  const Chunk added = load_chunk<aligned>(x + row * width, at, width);
-  const float factor = 1.0f / (1.0f + expf(-gate[row]));
-  for (int i = 0; i < chunk_size; ++i) total.values[i] += factor * added.values[i];
-  store_chunk<aligned>(sum + row * width, at, width, total);
+template <typename T, typename Added, bool aligned>
+__global__ void __launch_bounds__(flat_threads) add_chunk(SumArguments s) {
+  const int64_t row = flat_index() / chunks_of(s.width), at = flat_index() % chunks_of(s.width) * chunk_size;
+  if (row >= s.rows) return;
+  const int64_t place = row * s.width;
+  Chunk sum = load_chunk<aligned>(static_cast<const T*>(s.a) + place, at, s.width);
+  const Chunk added =
+      load_chunk<aligned>(static_cast<const Added*>(s.b) + (s.is_bias ? 0 : place), at, s.width);
+  const float factor = s.gate ? 1.0f / (1.0f + expf(-s.gate[row])) : 1.0f;
+  for (int i = 0; i < chunk_size; ++i) sum.values[i] += factor * added.values[i];
+  store_chunk<aligned>(static_cast<T*>(s.out) + place, at, s.width, sum);
 }
 
 template <typename From, typename To, bool aligned>
@@ -135,30 +115,12 @@ void gate_mul(Stream stream, GateActivation activation, DType dtype, const void*
   });
 }
 
-void add(Stream stream, DType dtype, const void* a, const void* b, DType b_type, void* out, int64_t count) {
-  const FlatGrid flat(chunks_of(count));
-  with_element_types(dtype, b_type, [&]<typename T, typename Delta>(T, Delta) {
-    with_alignment(vectors_fit(count, a, b, out), [&](auto aligned) {
-      launch(add_chunk<T, Delta, aligned.value>, flat.grid, flat.threads, 0, stream, static_cast<const T*>(a),
-             static_cast<const Delta*>(b), static_cast<T*>(out), count);
+void add(Stream stream, const SumArguments& s) {
+  const FlatGrid flat(s.rows * chunks_of(s.width));
+  with_element_types(s.dtype, s.b_type, [&]<typename T, typename Added>(T, Added) {
+    with_alignment(vectors_fit(s.width, s.a, s.b, s.out), [&](auto aligned) {
+      launch(add_chunk<T, Added, aligned.value>, flat.grid, flat.threads, 0, stream, s);
     });
-  });
-}
-
-void add_bias(Stream stream, DType dtype, void* x, const float* bias, int64_t rows, int width) {
-  const FlatGrid flat(rows * chunks_of(width));
-  with_element_type(dtype, [&]<typename T>(T) {
-    with_alignment(vectors_fit(width, x, bias), [&](auto aligned) {
-      launch(add_bias_chunk<T, aligned.value>, flat.grid, flat.threads, 0, stream, static_cast<T*>(x), bias,
-             rows, width);
-    });
-  });
-}
-
-void add_gated(Stream stream, const float* x, const float* gate, float* sum, int64_t rows, int width) {
-  const FlatGrid flat(rows * chunks_of(width));
-  with_alignment(vectors_fit(width, x, sum), [&](auto aligned) {
-    launch(add_gated_chunk<aligned.value>, flat.grid, flat.threads, 0, stream, x, gate, sum, rows, width);
   });
 }
 

@@ -27,12 +27,19 @@ void norm_rows(device::Stream stream, const NormArguments& arguments);
 // gate_up: [rows, 2 * width]
 void gate_mul(device::Stream stream, GateActivation activation, DType dtype, const void* gate_up, void* out,
               int64_t rows, int width);
-// out = a + b, rounded once; a and out: dtype, b: dtype or fp32.
-void add(device::Stream stream, DType dtype, const void* a, const void* b, DType b_type, void* out,
-         int64_t count);
-void add_bias(device::Stream stream, DType dtype, void* x, const float* bias, int64_t rows, int width);
-// sum[row] += sigmoid(gate[row]) * x[row]
-void add_gated(device::Stream stream, const float* x, const float* gate, float* sum, int64_t rows, int width);
+// out = a + b, rounded once. Rows of b are multiplied by sigmoid(gate[row]) where there is a gate; a bias is one row for all.
+struct SumArguments {
+  DType dtype;  // of a and out
+  const void* a;
+  const void* b;
+  DType b_type;  // dtype or fp32
+  void* out;
+  int64_t rows;
+  int64_t width;
+  bool is_bias = false;
+  const float* gate = nullptr;
+};
+void add(device::Stream stream, const SumArguments& arguments);
 // out = x, rounded to dtype.
 void round_to(device::Stream stream, DType dtype, const float* x, void* out, int count);
 // out = x in fp32.

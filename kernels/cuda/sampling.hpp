@@ -7,6 +7,7 @@
 #include <kernels/sampling_batch.hpp>
 
 #include <cstdint>
+#include <span>
 
 namespace maniple::cuda {
 
@@ -38,9 +39,10 @@ void candidates(device::Stream stream, const Logits& logits, const int32_t* list
                 CandidateList* partial, CandidateList* out);
 void filter_candidates(device::Stream stream, const CandidateList* lists, int shards, const Logits& logits,
                        const int32_t* listed, int rows, const SamplingRow* how, Cut* cuts);
-// in_place: of all rows; else of the listed ones.
+// in_place: of all rows; else of the listed ones. room: filter_bytes() for each of the rows that are filtered at once.
+int64_t filter_bytes(const Logits& logits);
 void filter_logits(device::Stream stream, const Logits& logits, bool in_place, const int32_t* listed,
-                   int rows, const SamplingRow* how, Cut* cuts);
+                   int rows, const SamplingRow* how, std::span<std::byte> room, Cut* cuts);
 inline constexpr int max_largest_logits = 1024;
 void largest_logits(device::Stream stream, const Logits& logits, int row, int count, TokenLogit* out);
 

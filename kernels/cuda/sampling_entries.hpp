@@ -5,6 +5,7 @@
 #include <kernels/cuda/reductions.hpp>
 #include <kernels/cuda/sampling.hpp>
 
+#include <algorithm>
 #include <climits>
 #include <cmath>
 
@@ -27,26 +28,35 @@ __device__ inline float distance(float logit, float maximum) {
 
 __device__ inline float larger(float a, float b) { return a > b ? a : b; }
 
-// Columns of a row of logits: one of equal parts of a shard, or all shards.
+// Blocks of each of some rows, about `blocks` of all: fewer than 4096 columns do not pay.
+inline int parts_of(const Logits& logits, int rows, int blocks) {
+  return std::clamp(blocks / std::max(rows, 1), 1, std::clamp(logits.count / 4096, 1, max_parts));
+}
+
+// Columns of a row of logits: of each of its shards one of equal parts.
 struct Columns {
   const float* logits;
   int64_t stride;  // from one shard to the next
-  int width, first, count;
+  int width, first;
+  int left;   // of the row, from the first one on
+  int count;  // of a shard, at most
 
   __device__ Columns(const Logits& all, int row, int part = 0, int parts = 1) : width(all.width) {
-    const int size = (all.count + 4 * parts - 1) / (4 * parts) * 4, begin = part * size;
+    const int of_shard = all.count < width ? all.count : width,
+              size = (of_shard + 4 * parts - 1) / (4 * parts) * 4, begin = part * size;
     logits = all.logits + static_cast<int64_t>(row) * width + begin;
     stride = static_cast<int64_t>(all.rows) * width;
     first = all.first + begin;
-    count = all.count - begin < size ? all.count - begin : size;
+    left = all.count - begin;
+    count = of_shard - begin < size ? of_shard - begin : size;
   }
 
   // Calls f(id, logit, 1) for each entry, by all threads of the block: sixteen bytes a load where rows are aligned, one load ahead.
   template <typename F>
   __device__ void for_each(F f) const {
     const float* row = logits;
-    for (int begin = 0; begin < count; begin += width, row += stride) {
-      const int end = count - begin < width ? count - begin : width, threads = device::block_threads(),
+    for (int begin = 0; begin < left; begin += width, row += stride) {
+      const int end = left - begin < count ? left - begin : count, threads = device::block_threads(),
                 fours = reinterpret_cast<uintptr_t>(row) % 16 == 0 ? end / 4 : 0;
       device::Vector<float> next{};
       for (int at = device::thread_index() - threads; at < fours; at += threads) {
@@ -57,19 +67,19 @@ struct Columns {
       for (int i = 4 * fours + device::thread_index(); i < end; i += threads) f(first + begin + i, row[i], 1);
     }
   }
-  // The id of the n-th entry with that logit: -1 before the first, INT_MAX after the last.
+  // The id of the n-th entry of a whole row with that logit: -1 before the first, INT_MAX after the last.
   __device__ int32_t tie(float logit, int n, int* scratch, int32_t* found) const {
     if (device::thread_index() == 0) *found = n > 0 ? INT_MAX : -1;
-    for (int begin = 0, total; begin < count && n > 0; begin += device::block_threads(), n -= total) {
+    for (int begin = 0, total; begin < left && n > 0; begin += device::block_threads(), n -= total) {
       const int i = begin + device::thread_index();
-      const bool same = i < count && nan_to_lowest(logits[i / width * stride + i % width]) == logit;
+      const bool same = i < left && nan_to_lowest(logits[i / width * stride + i % width]) == logit;
       if (block_sum_before(same, scratch, total) == n - 1 && same) *found = first + i;
     }
     device::synchronize_block();
     return *found;
   }
   __device__ int further(float) const { return 0; }
-  __device__ int most() const { return count; }
+  __device__ int most() const { return left; }
 };
 
 // What lists say of a row's entries. Ties are searched in the columns of one of their shards.
@@ -107,7 +117,7 @@ struct Lists {
   }
 };
 
-// The first entries of columns, collected in shared memory.
+// Some entries of a row.
 struct Collected : Columns {
   const TokenLogit* tokens;
   int collected;
@@ -118,5 +128,13 @@ struct Collected : Columns {
       f(tokens[i].id, tokens[i].logit, 1);
   }
 };
+
+// Takes a word of shared memory for each warp.
+template <typename Entries>
+__device__ float maximum_of(const Entries& entries) {
+  float maximum = -INFINITY;
+  entries.for_each([&](int, float logit, int) { maximum = larger(logit, maximum); });
+  return block_reduce(maximum, reinterpret_cast<float*>(device::shared_memory()), larger);
+}
 
 }  // namespace maniple::cuda

@@ -74,12 +74,17 @@ void BatchBuilder::Arrays::clear() {
   adjusted.clear();
 }
 
-StepBatch BatchBuilder::build(std::span<const SequenceView> sequences, size_t at_least) {
+StepBatch BatchBuilder::build(std::span<const SequenceView> sequences, size_t at_least,
+                              size_t at_least_tokens) {
   arrays_.clear();
   sampler_rows_.clear();
   arrays_.query_starts.push_back(0);
   for (const SequenceView& sequence : sequences) append(sequence);
-  while (arrays_.seats.size() < at_least) append_padding();
+  while (arrays_.seats.size() < at_least) {
+    const size_t tokens = arrays_.token_ids.size();
+    const bool last = arrays_.seats.size() + 1 == at_least;
+    append_padding(last && tokens < at_least_tokens ? at_least_tokens - tokens : 1);
+  }
 
   // First the arrays whose sizes depend on the numbers of tokens and sequences alone: their places are fixed.
   staging_.clear();
@@ -276,16 +281,14 @@ void BatchBuilder::append_row(const SequenceView& sequence, uint32_t query_row, 
   sampler_rows_.push_back(row);
 }
 
-void BatchBuilder::append_padding() {
+void BatchBuilder::append_padding(size_t tokens) {
   arrays_.sampled_rows.push_back(arrays_.query_starts.back());
-  arrays_.query_starts.push_back(arrays_.query_starts.back() + 1);
-  arrays_.past_lengths.push_back(-1);
+  arrays_.query_starts.push_back(arrays_.query_starts.back() + to_int(static_cast<int64_t>(tokens)));
+  arrays_.past_lengths.push_back(-to_int(static_cast<int64_t>(tokens)));
   arrays_.seats.push_back(0);
-  arrays_.token_ids.push_back(0);
-  arrays_.positions.push_back(0);
-  arrays_.slots.push_back(-1);
-  if (limits_.windows) arrays_.window_slots.push_back(-1);
-  arrays_.places.push_back(-1);
+  for (auto* array : {&arrays_.token_ids, &arrays_.positions}) array->resize(array->size() + tokens, 0);
+  for (auto* array : {&arrays_.slots, &arrays_.places}) array->resize(array->size() + tokens, -1);
+  if (limits_.windows) arrays_.window_slots.resize(arrays_.slots.size(), -1);
   arrays_.sampled_seats.push_back(-1);
   arrays_.draws.emplace_back();
 }

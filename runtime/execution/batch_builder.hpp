@@ -34,9 +34,9 @@ class BatchBuilder {
   BatchBuilder(Ops& ops, const BatchLimits& limits);
 
   // The views are valid until the next call. Padding sequences (kernels/attention_batch.hpp) fill the batch
-  // up to `at_least`; each is one sampled row, and a draw that no seat keeps. All batches of n sequences with one token each, all sampled,
-  // have the same views, which captured graphs need.
-  StepBatch build(std::span<const SequenceView> sequences, size_t at_least = 0);
+  // up to `at_least`; each is one sampled row, and a draw that no seat keeps. The last has as many tokens as fill the batch up to
+  // `at_least_tokens`. All batches of n sequences with one token each, all sampled, have the same views, which captured graphs need.
+  StepBatch build(std::span<const SequenceView> sequences, size_t at_least = 0, size_t at_least_tokens = 0);
   // Copies the tokens of blocks, where they are kept.
   void copy(std::span<const BlockCopy> copies);
   // int32 [tokens]: the model's input for the latest batch.
@@ -87,7 +87,7 @@ class BatchBuilder {
   void append_scored(const SequenceView& sequence, size_t known);
   void append_sampled(const SequenceView& sequence, uint32_t query_row);
   void append_row(const SequenceView& sequence, uint32_t query_row, const SamplerRow& row, int32_t seat);
-  void append_padding();
+  void append_padding(size_t tokens);
   std::vector<AttentionBatch> blocks_of(const AttentionBatch& batch);
 
   Ops& ops_;

@@ -92,12 +92,14 @@ TensorView ModelRunner::idle_input(size_t rows) {
   return workspace_.take(context_.activation, {static_cast<int64_t>(rows), hidden_size_});
 }
 
-void ModelRunner::warm_up() {
-  const Workspace::Scope scope(workspace_);
-  const StepBatch batch = builder_.build({}, max_num_seqs_);
-  const TensorView out = forward(batch, {});
-  if (!model_.head()) context_.groups.stages->send({}, out);
-  if (!model_.embedding()) context_.groups.stages->release();
+void ModelRunner::warm_up(size_t tokens) {
+  for (const size_t of_step : {max_num_seqs_, tokens}) {
+    if (of_step < max_num_seqs_) continue;
+    const Workspace::Scope scope(workspace_);
+    const TensorView out = forward(builder_.build({}, max_num_seqs_, of_step), {});
+    if (!model_.head()) context_.groups.stages->send({}, out);
+    if (!model_.embedding()) context_.groups.stages->release();
+  }
   Device& device = context_.ops.device();
   const Communicator& tensor = *context_.groups.tensor;
   const Tensor mine = zeroed(device, DType::fp32, {tensor.size(), 1});

@@ -63,9 +63,10 @@ class ModelRunner final : public StepRunner {
   ModelRunner(Model& model, Ops& ops, const Groups& groups, const RunnerSizes& sizes,
               std::atomic<uint32_t>& layer);
 
-  // The largest decode step without a sequence, through all stages, and what the tensor group does besides sums. Collective over all
-  // ranks of a replica. Libraries load code and connect ranks at first use, and take memory for it.
-  void warm_up();
+  // The largest decode step without a sequence, a step of so many tokens if that is more, through all stages, and what the tensor group
+  // does besides sums. Collective over all ranks of a replica. Libraries load code and connect ranks at first use of a size, and take
+  // memory for it.
+  void warm_up(size_t tokens);
   // Captures the decode step of each bucket. Collective, before the first plan. Device and groups
   // must support capture.
   void capture_decodes();

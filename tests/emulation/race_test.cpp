@@ -138,7 +138,8 @@ void decode(Scene& scene) {
         {partials, slots,
          scene.room<int32_t>(static_cast<int>(cuda::decode_counters(a.sequences, a.query_heads)))}));
   };
-  const std::vector<Sequence> sequences{{0, 1}, {300, 1}, {3, 2}, {70, 1}};
+  // The block that runs first draws all parts but five: it goes on after it has combined those of the fourth sequence.
+  const std::vector<Sequence> sequences{{0, 1}, {600, 1}, {3, 2}, {300, 1}, {70, 1}};
   attend({}, 8, sequences);
   attend({DType::fp16, 16, true}, 8, sequences);
   attend({DType::bf16, 16, false, 0, 1, 2}, 3, {{600, 1}, {7, 1}});  // one class has two splits
@@ -173,7 +174,7 @@ void untuned(Scene& scene) {
 }
 
 cuda::SkinnyGemmWorkspace slices(Scene& scene) {
-  return {scene.floats(cuda::skinny_partial_floats / 8), scene.room<int32_t>(cuda::skinny_arrivals)};
+  return {scene.floats(cuda::skinny_partial_floats / 4), scene.room<int32_t>(cuda::skinny_arrivals)};
 }
 
 void skinny(Scene& scene) {
@@ -340,8 +341,10 @@ void filtered(Scene& scene) {
     cuda::candidates(scene.stream(), shards[i], listed, 1, scene.room<CandidateList>(cuda::max_parts),
                      lists + i);
   cuda::filter_candidates(scene.stream(), lists, 2, shards[1], listed, 1, draws, cuts);
-  const cuda::Logits logits{scene.floats(2 * rows * 70), rows, 70, 0, 2 * 70 - 5};
-  cuda::filter_logits(scene.stream(), logits, true, scene.put(std::vector<int32_t>{1}), 1, draws, cuts);
+  const cuda::Logits logits{scene.floats(2 * rows * 4200), rows, 4200, 0, 2 * 4200 - 5};
+  const auto bytes = static_cast<size_t>(cuda::filter_bytes(logits));
+  cuda::filter_logits(scene.stream(), logits, true, scene.put(std::vector<int32_t>{1}), 1, draws,
+                      {scene.room<std::byte>(static_cast<int>(bytes)), bytes}, cuts);
   cuda::largest_logits(scene.stream(), logits, 1, 9, scene.room<TokenLogit>(9));
 }
 
@@ -413,11 +416,10 @@ void elementwise(Scene& scene) {
     const float* const wide = scene.floats(rows * width);
     cuda::norm_rows(scene.stream(),
                     {DType::bf16, x, wide, DType::fp32, scene.floats(width), 1e-6f, out, rows, width});
-    cuda::add_bias(scene.stream(), DType::bf16, x, wide, rows, width);
-    cuda::add_gated(scene.stream(), wide, scene.floats(rows), scene.floats(rows * width), rows, width);
+    cuda::add(scene.stream(), {DType::bf16, x, wide, DType::fp32, x, rows, width, true});
+    cuda::add(scene.stream(), {DType::bf16, x, wide, DType::fp32, x, rows, width, false, scene.floats(rows)});
     cuda::gate_mul(scene.stream(), {}, DType::bf16, scene.elements(DType::bf16, 2 * rows * width), out, rows,
                    width);
-    cuda::add(scene.stream(), DType::bf16, x, wide, DType::fp32, x, rows * width);
     cuda::round_to(scene.stream(), DType::bf16, wide, out, rows * width);
     cuda::widen(scene.stream(), DType::bf16, x, scene.room<float>(rows * width), rows * width);
     cuda::gather_rows(scene.stream(), scene.put(std::vector<int32_t>{2, 0, 7}), 0, rows, x, out, rows,
@@ -611,11 +613,13 @@ TEST(FilteredDraw, ReadsARowAtMostFiveTimes) {
   Cut* const cut = scene.room<Cut>(1);
   Candidate *const drawn = scene.room<Candidate>(1), *const of_parts = scene.room<Candidate>(cuda::max_parts);
   const cuda::Logits logits{row, 1, width, 0, width};
+  const auto bytes = static_cast<size_t>(cuda::filter_bytes(logits));
+  std::byte* const room = scene.room<std::byte>(static_cast<int>(bytes));
   SamplingRow draw;
   draw.temperature = 0.1f;
   const std::vector<std::tuple<int, float, float>> filters{
       {20, 0.95f, 0.0f}, {64, 1.0f, 0.01f},  {0, 0.95f, 0.0f},   {0, 1.0f, 0.01f},
-      {900, 1.0f, 0.0f}, {0, 0.95f, 0.001f}, {900, 0.95f, 0.0f}, {900, 0.95f, 0.001f}};
+      {900, 1.0f, 0.0f}, {0, 0.95f, 0.001f}, {900, 0.95f, 0.0f}, {9000, 0.95f, 0.001f}};
   for (const auto& [top_k, top_p, min_p] : filters) {
     draw.top_k = top_k;
     draw.top_p = top_p;
@@ -626,7 +630,7 @@ TEST(FilteredDraw, ReadsARowAtMostFiveTimes) {
       cuda::candidates(scene.stream(), logits, listed, 1, parts, list);
       cuda::filter_candidates(scene.stream(), list, 1, logits, listed, 1, how, cut);
     } else {
-      cuda::filter_logits(scene.stream(), logits, true, listed, 1, how, cut);
+      cuda::filter_logits(scene.stream(), logits, true, listed, 1, how, {room, bytes}, cut);
     }
     cuda::best_candidates(scene.stream(), logits, how, cut, of_parts, drawn);
     const double times = reads.times_read();

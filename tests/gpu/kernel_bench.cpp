@@ -536,6 +536,7 @@ void bench_sampling(Bench& bench) {
                    timing, 4.0 * rows * vocabulary);
     };
     const cuda::Logits all_logits{logits.view().as<float>(), rows, vocabulary, 0, vocabulary};
+    Tensor room(bench.device(), DType::uint8, {rows * cuda::filter_bytes(all_logits)});
     const auto best = [&](const SamplingRow* how, Candidate* out) {
       cuda::best_candidates(bench.stream(), all_logits, how, cut, reinterpret_cast<Candidate*>(of_parts),
                             out);
@@ -543,7 +544,8 @@ void bench_sampling(Bench& bench) {
     report("best_candidates", {.temperature = 0.6f}, best);
     SamplingRow row{.temperature = 0.6f, .top_p = 0.95f};
     report("sample_top_p", row, [&](const SamplingRow* how, Candidate* out) {
-      cuda::filter_logits(bench.stream(), all_logits, true, ids, rows, how, cut);
+      cuda::filter_logits(bench.stream(), all_logits, true, ids, rows, how,
+                          {room.view().data, room.view().bytes()}, cut);
       best(how, out);
     });
     row.top_k = 20;

@@ -2,20 +2,25 @@
 . "$HERE/lib.sh"
 export STAND_IN_FOLDER=$work
 
-# on_gpus COUNT RANKS arguments...
-on_gpus() { STAND_IN_GPUS=$1 on "${@:2}"; }
+# on_gpus COUNT RANKS arguments... Steps of jobs are small: the longest prompt as one step, or the warm-up of a large one, takes the emulation
+# longer than the job's deadline where others use the cores.
+small=(--max-num-batched-tokens 64)
+on_gpus() {
+  local options=()
+  [[ $3 != generate || "$*" == *--max-num-batched-tokens* ]] || options=("${small[@]}")
+  STAND_IN_GPUS=$1 on "${@:2:2}" "${options[@]}" "${@:4}"
+}
 says() { grep -q "$2" "$work/$1" || bad "$1 does not say \"$2\": $(cat "$work/$1")"; }
 
 golden_requests "$work/golden.jsonl" "$work/golden"
 say_cover
-# golden GPUS RANKS options...: the golden text of a fifth of the requests, another one for each layout and day. Steps are small: the longest prompt
-# as one step takes the emulation longer than the job's deadline where others use the cores.
+# golden GPUS RANKS options...: the golden text of a fifth of the requests, another one for each layout and day.
 golden() {
   local turn=$((cover_turn++)) file
   for file in golden.jsonl golden; do
     awk -v whole="${MANIPLE_WHOLE:-}" -v turn=$turn 'whole == "yes" || NR % 5 == turn % 5' "$work/$file" >"$work/$file.part"
   done
-  on_gpus "$1" "$2" generate --model "$model" --in "$work/golden.jsonl.part" --temperature 0 --dtype fp32 --max-num-batched-tokens 64 "${@:3}" >"$work/out" 2>"$work/err" ||
+  on_gpus "$1" "$2" generate --model "$model" --in "$work/golden.jsonl.part" --temperature 0 --dtype fp32 "${@:3}" >"$work/out" 2>"$work/err" ||
     bad "golden $*: exit code: $(cat "$work/err")"
   sed 's/"finish_reason.*//' "$work/out" | cmp - "$work/golden.part" || bad "not the golden text: $*"
 }
@@ -46,11 +51,17 @@ as_on_cpus() { # MODEL GPUS RANKS options...
   on_gpus "$2" "$3" "${tokens[@]}" --backend cuda "${@:4}" >"$work/out" 2>"$work/err" || bad "$*: exit code: $(cat "$work/err")"
   cmp "$work/out" "$work/$1" || bad "not the tokens of a CPU: $*"
 }
-as_on_cpus tiny-qwen3 4 4 --pp 2 --tp 2 --pp-layers 1,2 --max-num-seqs 5 --max-num-batched-tokens 64 --eager
+as_on_cpus tiny-qwen3 4 4 --pp 2 --tp 2 --pp-layers 1,2 --max-num-seqs 5 --eager
 says err 'launches in order (NCCL_LAUNCH_ORDER_IMPLICIT)'
 as_on_cpus tiny-qwen3 1 3 --pp 3 --pp-steps 2 --transport host --max-num-seqs 4
 says err 'GPU tensors through the host (as asked)'
-as_on_cpus tiny-qwen3-moe 1 1 --max-num-seqs 3
+for backend in cpu cuda; do
+  on_gpus 1 1 generate --model "$DATA/models/tiny-qwen3-moe" --in "$work/tokens.jsonl" --dtype fp32 --backend $backend --max-num-seqs 3 --run-dir "$work/moe.$backend" 2>"$work/err" ||
+    bad "experts, $backend: exit code: $(cat "$work/err")"
+done
+for file in results.jsonl experts.json; do  # the load of experts, without that of the warm-up
+  cmp "$work"/moe.{cpu,cuda}/$file || bad "$file: not that of a CPU: $(cat "$work"/moe.*/experts.json)"
+done
 as_on_cpus tiny-qwen3-moe 4 4 --tp 2 --ep 2 --pp 2 --max-num-seqs 4
 says err '4 ranks = tensor 2 (expert 2) x pipeline 2 x data 1'
 as_on_cpus tiny-mixtral 2 2 --tp 2 --ep 1
@@ -79,8 +90,8 @@ for type in bf16 fp16; do
   cmp "$work/$type.graphs" "$work/$type.eager" || bad "$type: graphs and eager steps gave other texts"
 done
 
-# The cache leaves room for all that a batch needs.
-STAND_IN_MIB=272 on_gpus 1 1 generate --model "$DATA/models/tiny-qwen3" --dtype bf16 --backend cuda --in "$work/tokens.jsonl" --eager --gpu-memory-utilization 1 --max-num-seqs 256 \
+# The cache leaves room for all that a batch needs, and for what a library loads with the first large one.
+STAND_IN_MIB=272 on_gpus 1 1 generate --model "$DATA/models/tiny-qwen3" --dtype bf16 --backend cuda --in "$work/tokens.jsonl" --eager --gpu-memory-utilization 1 --max-num-seqs 256 --max-num-batched-tokens 512 \
   >/dev/null 2>"$work/err" || bad "256 sequences in 272 MiB: $(cat "$work/err")"
 
 # A decode step in a graph calls NCCL outside it only where a row is filtered.
@@ -99,7 +110,7 @@ filtered=$(calls 12 --top-k 3)
 # over NCCL the message names all ranks that are equally far.
 printf '{"prompt":"ROMEO:\\n","max_tokens":4000,"ignore_eos":true}\n%.0s' {1..8} >"$work/endless"
 troubled() { # KIND TRANSPORT
-  local job=("$MANIPLE" generate --model "$model" --tp 2 --transport "$2" --in "$work/endless" --out "$work/lost" --overwrite --max-num-seqs 8 --deadline 9)
+  local job=("$MANIPLE" generate "${small[@]}" --model "$model" --tp 2 --transport "$2" --in "$work/endless" --out "$work/lost" --overwrite --max-num-seqs 8 --deadline 9)
   STAND_IN_GPUS=2 timeout 60 $MPIRUN -n 1 "${job[@]}" : -n 1 env STAND_IN_TROUBLE="$1" "${job[@]}" </dev/null >"$work/out" 2>"$work/err"
   local code=$?
   ((code == 76)) || bad "$*: exit code $code: $(cat "$work/err")"
@@ -115,7 +126,7 @@ troubled hang:3000 host
 says err 'error: rank 1 on .* has made no progress for [0-9]* s (last'
 
 # A rank that dies while weights go from replica to replica.
-dies=("$MANIPLE" generate --model "$model" --tp 1 --in "$work/endless" --out "$work/lost" --deadline 9)
+dies=("$MANIPLE" generate "${small[@]}" --model "$model" --tp 1 --in "$work/endless" --out "$work/lost" --deadline 9)
 STAND_IN_GPUS=2 timeout 60 $MPIRUN -n 1 "${dies[@]}" : -n 1 env STAND_IN_LAST_BROADCAST=5 "${dies[@]}" </dev/null >"$work/out" 2>"$work/err"
 code=$?
 ((code == 76 || code == 137)) || bad "a death while weights are shared: exit code $code: $(cat "$work/err")"

@@ -1,0 +1,406 @@
+#include <kernels/cuda/chunks.hpp>
+#include <kernels/cuda/sampling_entries.hpp>
+
+namespace maniple::cuda {
+
+using namespace device;
+
+namespace {
+
+constexpr int max_threads = 512;
+constexpr int row_threads = 1024;  // of a block that reads whole parts of rows: more loads are on their way
+
+constexpr int digit_bits = 11, num_bins = 1 << digit_bits;
+// Of the next digit of a key, of which so many bits are unknown.
+__device__ int shift_of(int unknown) { return unknown > digit_bits ? unknown - digit_bits : 0; }
+
+struct Reach {
+  uint32_t key;                      // or its first digits
+  unsigned long long above, inside;  // sums of larger keys, and of this one
+  double wanted;                     // of both together
+};
+
+// Threads whose largest entries are one group's.
+constexpr int group_threads = 4, num_groups = max_threads / group_threads;
+
+struct FilterScratch {
+  uint32_t low[num_bins], high[num_bins];  // the halves of sums
+  Reach reach;
+  unsigned long long sums[row_threads / 32];
+  int counts[row_threads / 32], found;
+  int32_t id;
+  float bound, maxima[num_groups];
+  TokenLogit tokens[max_largest_logits];
+
+  // The entries that are as large as the one that was searched.
+  __device__ int reached() const { return static_cast<int>(reach.above + reach.inside); }
+  // Shared memory adds 32 bits at once, 64 only by trial.
+  __device__ void add(uint32_t bin, unsigned long long weight) {
+    const auto part = static_cast<uint32_t>(weight);
+    const uint32_t carry = atomic_add(&low[bin], part) + part < part;
+    if (const uint32_t rest = static_cast<uint32_t>(weight >> 32) + carry) atomic_add(&high[bin], rest);
+  }
+  __device__ unsigned long long in_bin(int bin) const {
+    return static_cast<unsigned long long>(high[bin]) << 32 | low[bin];
+  }
+  __device__ void put(int bin, unsigned long long sum) {
+    low[bin] = static_cast<uint32_t>(sum);
+    high[bin] = static_cast<uint32_t>(sum >> 32);
+  }
+};
+__device__ FilterScratch& filter_scratch() { return *reinterpret_cast<FilterScratch*>(shared_memory()); }
+
+// Adds the weights of the entries that share the digits found so far by their next digit. Integer sums do not depend on the order of
+// threads. Entries below `lowest` count in the first digit alone, as smaller than all keys.
+template <typename Entries, typename Weight>
+__device__ void add_weights(const Entries& entries, int unknown, Weight weight, uint32_t lowest) {
+  FilterScratch& scratch = filter_scratch();
+  for (int bin = thread_index(); bin < num_bins; bin += block_threads()) scratch.put(bin, 0);
+  synchronize_block();
+  const uint32_t digits = scratch.reach.key;
+  unsigned long long below = 0;
+  entries.for_each([&](int32_t, float logit, int number) {
+    const uint32_t key = key_of(logit);
+    if (static_cast<uint64_t>(key ^ digits) >> unknown) return;
+    const unsigned long long added = number * weight(key);
+    if (key < lowest)
+      below += added;
+    else if (added > 0)
+      scratch.add(key >> shift_of(unknown) & (num_bins - 1), added);
+  });
+  below = warp_reduce(below, std::plus<unsigned long long>{});
+  if (unknown == 32 && lane_index() == 0) scratch.add(0, below);
+  synchronize_block();
+}
+
+// Finds the next digit of the key where these sums reach `wanted`, which the first digit makes of the sum of all.
+template <typename Wanted>
+__device__ void find_digit(int unknown, Wanted wanted_of) {
+  FilterScratch& scratch = filter_scratch();
+  Reach reach = scratch.reach;
+  int bins = num_bins / block_threads(), bin = num_bins - 1 - thread_index() * bins;
+  unsigned long long mine = 0, all;
+  for (int i = 0; i < bins; ++i) mine += scratch.in_bin(bin - i);
+  reach.above += block_sum_before(mine, scratch.sums, all);
+  if (unknown == 32) reach.wanted = wanted_of(static_cast<double>(all));
+  const auto reaches = [&](unsigned long long sum) {
+    return static_cast<double>(reach.above + sum) >= reach.wanted;
+  };
+  if (!reaches(0) && reaches(mine)) {
+    for (; !reaches(scratch.in_bin(bin)); --bin) reach.above += scratch.in_bin(bin);
+    reach.key |= static_cast<uint32_t>(bin) << shift_of(unknown);
+    reach.inside = scratch.in_bin(bin);
+    scratch.reach = reach;
+  }
+  synchronize_block();
+}
+
+// Of the entries with the key that was found, as many as the sum needs.
+template <typename Entries, typename Weight>
+__device__ Cut cut_of_reach(const Entries& entries, Weight weight) {
+  FilterScratch& scratch = filter_scratch();
+  const Reach& reach = scratch.reach;
+  const unsigned long long each = weight(reach.key), ties = reach.inside / each;
+  const auto taken = first_where(0ull, ties, [&](unsigned long long number) {
+    return static_cast<double>(reach.above + number * each) >= reach.wanted;
+  });
+  const float logit = logit_of(reach.key);
+  return {logit,
+          taken < ties ? entries.tie(logit, static_cast<int>(taken), scratch.counts, &scratch.id) : INT_MAX};
+}
+
+// Where the sum of weights, in the order (logit descending, id ascending), first reaches wanted(sum of all); the key there is not below
+// `lowest`.
+template <typename Entries, typename Wanted, typename Weight>
+__device__ Cut where_sum_reaches(const Entries& entries, Wanted wanted_of, Weight weight,
+                                 uint32_t lowest = 0) {
+  if (thread_index() == 0) filter_scratch().reach = {};  // stays where nothing has a weight
+  for (int unknown = 32; unknown > 0; unknown -= digit_bits) {
+    add_weights(entries, unknown, weight, lowest);
+    find_digit(unknown, wanted_of);
+  }
+  return cut_of_reach(entries, weight);
+}
+
+// Lists the entries that the cut keeps, as many as there is room for, and returns their number. takes_part: this thread may have one.
+template <typename Entries>
+__device__ int collect(const Entries& entries, const Cut cut, TokenLogit* list, int room,
+                       bool takes_part = true) {
+  FilterScratch& scratch = filter_scratch();
+  if (thread_index() == 0) scratch.found = 0;
+  synchronize_block();
+  if (takes_part)
+    entries.for_each([&](int32_t id, float logit, int) {
+      const TokenLogit token{id, nan_to_lowest(logit)};
+      if (id == INT_MAX || !cut.keeps(token)) return;
+      const int at = atomic_add(&scratch.found, 1);
+      if (at < room) list[at] = token;
+    });
+  synchronize_block();
+  return scratch.found;
+}
+
+// Collects the entries that reach the most-th largest maximum of a group: the first `most` are among them, and few others unless entries
+// are equal or in order. Whether there was room for all.
+template <typename Entries>
+__device__ bool collect_first(const Entries& entries, int most) {
+  FilterScratch& scratch = filter_scratch();
+  float mine = -INFINITY;
+  entries.for_each([&](int32_t, float logit, int) { mine = larger(logit, mine); });
+  const int group = thread_index() / group_threads, member = thread_index() % group_threads;
+  float maximum = mine;
+  for (int mask = 1; mask < group_threads; mask *= 2) maximum = larger(maximum, shuffle_xor(maximum, mask));
+  if (member == 0) scratch.maxima[group] = maximum;
+  synchronize_block();
+  int place = 0;  // of this group's maximum, from 1
+  for (int other = member; other < num_groups; other += group_threads)
+    place += Cut{maximum, group}.keeps({other, scratch.maxima[other]});
+  for (int mask = 1; mask < group_threads; mask *= 2) place += shuffle_xor(place, mask);
+  if (member == 0 && place == most) scratch.bound = maximum;
+  synchronize_block();
+  const float bound = scratch.bound;
+  return collect(entries, {bound, INT_MAX}, scratch.tokens, max_largest_logits, mine >= bound) <=
+         max_largest_logits;
+}
+
+__device__ double smaller(double a, double b) { return a < b ? a : b; }
+
+// Of all entries the n-th, or the last.
+template <typename Entries>
+__device__ Cut nth(const Entries& entries, int n) {
+  return where_sum_reaches(
+      entries, [&](double all) { return smaller(all, n); }, [](uint32_t) { return 1ull; });
+}
+
+// Writes the first `most` entries in their order, and the number of further ones with the logit of the last.
+template <typename Entries>
+__device__ void list_first(const Entries& entries, int most, TokenLogit* out, int32_t* further) {
+  FilterScratch& scratch = filter_scratch();
+  const bool collected = most <= num_groups && collect_first(entries, most);
+  if (!collected) collect(entries, nth(entries, most), scratch.tokens, max_largest_logits);
+  for (int i = thread_index(); i < scratch.found || i < most; i += block_threads()) {
+    const bool is_entry = i < scratch.found;
+    const TokenLogit token = is_entry ? scratch.tokens[i] : TokenLogit{INT_MAX, -INFINITY};
+    // Entries before this one; those with its logit or a larger one.
+    int place = is_entry ? -1 : i, reached = is_entry ? 0 : most;
+    for (int other = 0; other < scratch.found && is_entry; ++other) {
+      place += Cut{token.logit, token.id}.keeps(scratch.tokens[other]);
+      reached += scratch.tokens[other].logit >= token.logit;
+    }
+    if (place < most) out[place] = token;
+    if (further && place == most - 1)
+      *further =
+          reached - most + (collected ? entries.further(token.logit) : scratch.reached() - scratch.found);
+  }
+}
+
+// What min_p and top_p leave of the entries from a key on. largest: of all. most: no fewer than there are entries.
+struct Likely {
+  float temperature, top_p, maximum;  // the largest, divided by the temperature
+  // Keys: min_p leaves those from the smallest on; the sum of shares is reached from the lowest on.
+  uint32_t smallest, lowest;
+
+  __device__ Likely(const SamplingRow& row, float largest, int most, uint32_t from)
+      : temperature(row.temperature), top_p(row.top_p), maximum(largest / row.temperature), smallest(from) {
+    if (row.min_p > 0) {
+      const float floor = logf(row.min_p);
+      const uint32_t passes = first_where(key_of(-INFINITY) - 1, key_of(largest),
+                                          [&](uint32_t key) { return relative(key) >= floor; });
+      if (passes > smallest) smallest = passes;
+    }
+    // Entries below the floor together have at most half of what top_p leaves over, for all have at least the largest one's share: the sum
+    // reaches it without them. Rounding is below the margins.
+    const float floor = logf((1 - top_p) * 0.5f / most) - 0.01f - 0x1p-20f * fabsf(maximum);
+    lowest = key_of((floor + maximum) * temperature);
+  }
+  __device__ float relative(uint32_t key) const { return distance(logit_of(key) / temperature, maximum); }
+  // A probability as an integer, in units of 2^-40 of the largest.
+  __device__ unsigned long long share(uint32_t key) const {
+    return key < smallest ? 0ull : static_cast<unsigned long long>(expf(relative(key)) * 0x1p40f);
+  }
+  __device__ double wanted(double all) const { return top_p * all > 1 ? top_p * all : 1; }
+};
+
+// row: a copy, which writes to shared memory cannot change.
+template <typename Entries>
+__device__ Cut likely_of(const Entries& entries, const SamplingRow row, float kept) {
+  const Likely likely(row, maximum_of(entries), entries.most(), key_of(kept));
+  if (row.top_p >= 1) return {logit_of(likely.smallest), INT_MAX};
+  return where_sum_reaches(
+      entries, [&](double all) { return likely.wanted(all); },
+      [&](uint32_t key) { return likely.share(key); }, likely.lowest);
+}
+
+// --- whole rows: several blocks each, where they are few ---
+
+// What a row's kernels hand on.
+struct RowSearch {
+  Reach reach;
+  float maxima[max_parts];  // of its parts
+  int32_t arrivals;
+  unsigned long long sums[num_bins];  // over parts; zero between kernels
+};
+
+struct FilteredRows {
+  Logits logits;
+  bool in_place;
+  const int32_t* listed;
+  const SamplingRow* how;
+  RowSearch* searches;
+  TokenLogit* kept;  // [rows, logits.count]
+
+  __device__ const SamplingRow& filters(int i) const { return how[listed[i]]; }
+  __device__ bool has(int i) const { return filters(i).filtered() && !filters(i).filtered_by_candidates(); }
+  __device__ Columns columns(int i, int part = 0, int parts = 1) const {
+    return Columns(logits, in_place ? listed[i] : i, part, parts);
+  }
+  __device__ Likely likely(int i, int parts) const {
+    float largest = -INFINITY;
+    for (int part = 0; part < parts; ++part) largest = larger(largest, searches[i].maxima[part]);
+    return Likely(filters(i), largest, logits.count, key_of(-INFINITY));
+  }
+};
+
+// Block (part, row), as below.
+__global__ void __launch_bounds__(row_threads) begin_search(FilteredRows rows) {
+  const int i = block_index().y, part = block_index().x, parts = grid_size().x;
+  if (!rows.has(i)) return;
+  RowSearch& search = rows.searches[i];
+  for (int bin = part * row_threads + thread_index(); bin < num_bins; bin += parts * row_threads)
+    search.sums[bin] = 0;
+  const float maximum = rows.filters(i).top_k > 0 ? 0 : maximum_of(rows.columns(i, part, parts));
+  if (thread_index() > 0) return;
+  search.maxima[part] = maximum;
+  if (part == 0) search.reach = {}, search.arrivals = 0;
+}
+
+// Finds the next digit of where top_k cuts, or else top_p. The last block of a row has the sums of all.
+__global__ void __launch_bounds__(row_threads, 1) next_digit(FilteredRows rows, int unknown) {
+  const int i = block_index().y, parts = grid_size().x, top_k = rows.filters(i).top_k;
+  if (!rows.has(i) || (top_k == 0 && rows.filters(i).top_p >= 1)) return;
+  RowSearch& search = rows.searches[i];
+  FilterScratch& scratch = filter_scratch();
+  const Likely likely = rows.likely(i, parts);
+  if (thread_index() == 0) scratch.reach = search.reach;
+  add_weights(
+      rows.columns(i, block_index().x, parts), unknown,
+      [&](uint32_t key) { return top_k > 0 ? 1ull : likely.share(key); }, top_k > 0 ? 0 : likely.lowest);
+  if (parts > 1) {
+    for (int bin = thread_index(); bin < num_bins; bin += row_threads)
+      if (const unsigned long long sum = scratch.in_bin(bin)) atomic_add(&search.sums[bin], sum);
+    if (!is_last_to_arrive(&search.arrivals, parts, scratch.found)) return;
+    memory_fence();
+    for (int bin = thread_index(); bin < num_bins; bin += row_threads) {
+      scratch.put(bin, search.sums[bin]);
+      search.sums[bin] = 0;
+    }
+    synchronize_block();
+  }
+  find_digit(unknown, [&](double all) { return top_k > 0 ? smaller(all, top_k) : likely.wanted(all); });
+  if (thread_index() == 0) search.reach = scratch.reach;
+}
+
+// One row per block. Top_k keeps ties; what it leaves is read once more and no further.
+__global__ void __launch_bounds__(row_threads) cut_of_row(FilteredRows rows, int parts, Cut* cuts) {
+  const int i = block_index().x;
+  if (!rows.has(i)) return;
+  const SamplingRow how = rows.filters(i);
+  const Columns columns = rows.columns(i);
+  Cut cut;
+  if (how.top_k > 0) {
+    cut.logit = logit_of(rows.searches[i].reach.key);
+    if (how.top_p < 1 || how.min_p > 0) {
+      TokenLogit* const kept = rows.kept + static_cast<int64_t>(i) * columns.left;
+      cut = likely_of(Collected{columns, kept, collect(columns, cut, kept, columns.left)}, how, cut.logit);
+    }
+  } else {
+    const Likely likely = rows.likely(i, parts);
+    if (thread_index() == 0) filter_scratch().reach = rows.searches[i].reach;
+    synchronize_block();
+    cut.logit = logit_of(likely.smallest);
+    if (how.top_p < 1) cut = cut_of_reach(columns, [&](uint32_t key) { return likely.share(key); });
+  }
+  if (thread_index() == 0) cuts[rows.listed[i]] = cut;
+}
+
+// --- lists ---
+
+// Block (part, listed row).
+__global__ void __launch_bounds__(max_threads)
+    list_of_part(Logits logits, const int32_t* listed, CandidateList* out) {
+  const int part = block_index().x, parts = grid_size().x;
+  CandidateList& list = out[block_index().y * parts + part];
+  list_first(Columns(logits, listed[block_index().y], part, parts), max_candidates, list.tokens,
+             &list.further);
+}
+// One listed row per block, as below.
+__global__ void __launch_bounds__(max_threads, 2)
+    list_of_parts(const CandidateList* partial, int parts, Logits logits, const int32_t* listed,
+                  CandidateList* out) {
+  const int i = block_index().x;
+  list_first(Lists{partial + i * parts, parts, 1, {logits, listed[i]}}, max_candidates, out[i].tokens,
+             &out[i].further);
+}
+__global__ void __launch_bounds__(max_threads, 2)
+    cut_of_lists(const CandidateList* lists, int shards, Logits logits, const int32_t* listed,
+                 const SamplingRow* how, Cut* cuts) {
+  const int row = listed[block_index().x];
+  const Lists entries{lists + block_index().x, shards, grid_size().x, {logits, row}};
+  const Cut cut = likely_of(entries, how[row], nth(entries, how[row].top_k).logit);
+  if (thread_index() == 0) cuts[row] = cut;
+}
+
+// One block.
+__global__ void __launch_bounds__(max_threads)
+    largest_of_row(Logits logits, int row, int count, TokenLogit* out) {
+  list_first(Columns(logits, row), count, out, nullptr);
+}
+
+}  // namespace
+
+void candidates(Stream stream, const Logits& logits, const int32_t* listed, int rows, CandidateList* partial,
+                CandidateList* out) {
+  const int parts = parts_of(logits, rows, 2048);
+  launch(list_of_part, {parts, rows}, max_threads, sizeof(FilterScratch), stream, logits, listed,
+         parts > 1 ? partial : out);
+  if (parts > 1)
+    launch(list_of_parts, {rows}, max_threads, sizeof(FilterScratch), stream, partial, parts, logits, listed,
+           out);
+}
+
+void filter_candidates(Stream stream, const CandidateList* lists, int shards, const Logits& logits,
+                       const int32_t* listed, int rows, const SamplingRow* how, Cut* cuts) {
+  launch(cut_of_lists, {rows}, max_threads, sizeof(FilterScratch), stream, lists, shards, logits, listed, how,
+         cuts);
+}
+
+int64_t filter_bytes(const Logits& logits) {
+  return static_cast<int64_t>(sizeof(RowSearch)) + logits.count * static_cast<int64_t>(sizeof(TokenLogit));
+}
+
+void filter_logits(Stream stream, const Logits& logits, bool in_place, const int32_t* listed, int rows,
+                   const SamplingRow* how, std::span<std::byte> room, Cut* cuts) {
+  const int most = static_cast<int>(std::ssize(room) / filter_bytes(logits));
+  for (int first = 0, count; first < rows; first += count) {
+    count = std::min(most, rows - first);
+    FilteredRows part{logits,
+                      in_place,
+                      listed + first,
+                      how,
+                      reinterpret_cast<RowSearch*>(room.data()),
+                      reinterpret_cast<TokenLogit*>(room.data() + count * sizeof(RowSearch))};
+    if (!in_place) part.logits.logits += static_cast<int64_t>(first) * logits.width;
+    const int parts = parts_of(logits, count, 264);
+    launch(begin_search, {parts, count}, row_threads, sizeof(FilterScratch), stream, part);
+    for (int unknown = 32; unknown > 0; unknown -= digit_bits)
+      launch(next_digit, {parts, count}, row_threads, sizeof(FilterScratch), stream, part, unknown);
+    launch(cut_of_row, {count}, row_threads, sizeof(FilterScratch), stream, part, parts, cuts);
+  }
+}
+
+void largest_logits(Stream stream, const Logits& logits, int row, int count, TokenLogit* out) {
+  launch(largest_of_row, {std::min(count, 1)}, max_threads, sizeof(FilterScratch), stream, logits, row, count,
+         out);
+}
+
+}  // namespace maniple::cuda
