@@ -4,7 +4,6 @@
 #include <kernels/cuda/elementwise.hpp>
 #include <kernels/cuda/narrow.hpp>
 #include <kernels/cuda/sampling.hpp>
-#include <kernels/cuda/seats.hpp>
 #include <kernels/cuda/skinny_gemm.hpp>
 #include <kernels/paged_rows.hpp>
 

@@ -11,7 +11,7 @@ using namespace device;
 
 namespace {
 
-constexpr int max_threads = 512;
+constexpr int max_threads = 512, entry_threads = 128;
 constexpr int max_warps = max_threads / 32;
 
 // The score of each token of a row.
@@ -107,6 +107,39 @@ __global__ void __launch_bounds__(max_threads)
   if (thread_index() == 0) sums[row * grid_size().x + block_index().x] = sum;
 }
 
+// --- device tables by seat: one thread per entry ---
+
+__device__ int entry_index() { return block_index().x * entry_threads + thread_index(); }
+
+__global__ void __launch_bounds__(entry_threads)
+    scatter_entry(PreviousKernel previous, const int32_t* indices, const int32_t* values, int32_t* out,
+                  int count) {
+  wait_for(previous);
+  if (const int i = entry_index(); i < count) out[indices[i]] = values[i];
+}
+
+__global__ void __launch_bounds__(entry_threads)
+    resolve_entry(PreviousKernel previous, const int32_t* last_tokens, int32_t* ids, int count,
+                  const int32_t* places, int32_t* tokens) {
+  wait_for(previous);
+  const int i = entry_index();
+  if (i >= count) return;
+  if (ids[i] < 0) ids[i] = last_tokens[-1 - ids[i]];
+  if (places && places[i] != -1) tokens[places[i]] = ids[i];
+}
+
+__global__ void __launch_bounds__(entry_threads)
+    choose_row(PreviousKernel previous, const Candidate* gathered, int shards, int rows, const int32_t* seats,
+               Candidate* out, int32_t* last_tokens) {
+  wait_for(previous);
+  const int row = entry_index();
+  if (row >= rows) return;
+  Candidate best = gathered[row];
+  for (int shard = 1; shard < shards; ++shard) best = better(best, gathered[shard * rows + row]);
+  out[row] = best;
+  if (const int32_t seat = seats[row]; seat != -1) last_tokens[seat] = best.id < 0 ? 0 : best.id;
+}
+
 }  // namespace
 
 void best_candidates(Stream stream, const Logits& logits, const SamplingRow* how, const Cut* cuts,
@@ -125,6 +158,23 @@ void row_maxima(Stream stream, const Logits& logits, float* maxima) {
 void exp_sums(Stream stream, const Logits& logits, const float* maxima, int shards, int chunks, float* sums) {
   launch(exp_sum_of_chunk, {chunks, logits.rows}, threads_for(logits.width / chunks, max_threads),
          max_warps * sizeof(float), stream, logits, maxima, shards, sums);
+}
+
+void scatter(Stream stream, const int32_t* indices, const int32_t* values, int32_t* out, int count) {
+  launch_early(scatter_entry, blocks_of(count, entry_threads), entry_threads, 0, stream, indices, values, out,
+               count);
+}
+
+void resolve_last_tokens(Stream stream, const int32_t* last_tokens, int32_t* ids, int count,
+                         const int32_t* places, int32_t* tokens) {
+  launch_early(resolve_entry, blocks_of(count, entry_threads), entry_threads, 0, stream, last_tokens, ids,
+               count, places, tokens);
+}
+
+void choose(Stream stream, const Candidate* gathered, int shards, int rows, const int32_t* seats,
+            Candidate* out, int32_t* last_tokens) {
+  launch_early(choose_row, blocks_of(rows, entry_threads), entry_threads, 0, stream, gathered, shards, rows,
+               seats, out, last_tokens);
 }
 
 }  // namespace maniple::cuda

@@ -1,4 +1,4 @@
-// The sampling kernels, for host code. Pointers are device memory.
+// The sampling kernels and those of device tables, for host code. Pointers are device memory.
 // ops.hpp and sampling_batch.hpp define the results. Ids stay below 2^24.
 #pragma once
 
@@ -45,5 +45,13 @@ void filter_logits(device::Stream stream, const Logits& logits, bool in_place, c
                    int rows, const SamplingRow* how, std::span<std::byte> room, Cut* cuts);
 inline constexpr int max_largest_logits = 1024;
 void largest_logits(device::Stream stream, const Logits& logits, int row, int count, TokenLogit* out);
+
+// Device tables by seat.
+void scatter(device::Stream stream, const int32_t* indices, const int32_t* values, int32_t* out, int count);
+void resolve_last_tokens(device::Stream stream, const int32_t* last_tokens, int32_t* ids, int count,
+                         const int32_t* places, int32_t* tokens);
+// gathered is [shards, rows].
+void choose(device::Stream stream, const Candidate* gathered, int shards, int rows, const int32_t* seats,
+            Candidate* out, int32_t* last_tokens);
 
 }  // namespace maniple::cuda

@@ -9,7 +9,6 @@
 #include <kernels/cuda/experts.hpp>
 #include <kernels/cuda/latent.hpp>
 #include <kernels/cuda/sampling.hpp>
-#include <kernels/cuda/seats.hpp>
 #include <support/random_tensors.hpp>
 
 #include <gtest/gtest.h>
