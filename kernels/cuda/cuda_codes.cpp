@@ -1,6 +1,5 @@
 #include <kernels/contracts.hpp>
 #include <kernels/cuda/cuda_ops.hpp>
-#include <kernels/cuda/dequant_gemm.hpp>
 #include <kernels/cuda/elementwise.hpp>
 #include <kernels/cuda/experts.hpp>
 #include <kernels/cuda/narrow.hpp>

@@ -5,15 +5,14 @@
 // n and k alone decide the order in which k is summed: a row's bits do not depend on the other rows.
 #pragma once
 
-#include <device/stream.hpp>
+#include <kernels/cuda/codes.hpp>
 #include <kernels/gate_activation.hpp>
-#include <kernels/tensor/dtype.hpp>
 
 #include <cstdint>
 
 namespace maniple::cuda {
 
-// Beyond them the library is faster. A weight of codes, which it does not read, has more (dequant_gemm.hpp).
+// Beyond them the library is faster. It does not read weights of codes, which have more.
 inline constexpr int max_skinny_rows = 8;
 inline constexpr int max_code_rows = 64;
 
@@ -43,5 +42,16 @@ struct SkinnyGemmWorkspace {
 // Returns false and does nothing for other types and more rows.
 bool skinny_gemm(device::Stream stream, const SkinnyGemmArguments& arguments,
                  const SkinnyGemmWorkspace& workspace);
+
+// The same with a matrix of codes, for up to 64 rows. Its sums are those with the matrix as expand_rows makes it.
+struct DequantGemmArguments {
+  SkinnyGemmArguments
+      product;  // weight and bias are null; k: of rows of x, a multiple of 8, zeros behind the matrix's columns
+  FinishArguments weight;
+};
+
+// Returns false and does nothing for other types and more rows. Rows of x begin at multiples of sixteen bytes.
+bool dequant_gemm(device::Stream stream, const DequantGemmArguments& arguments,
+                  const SkinnyGemmWorkspace& workspace);
 
 }  // namespace maniple::cuda

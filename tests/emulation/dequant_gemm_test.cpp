@@ -1,5 +1,5 @@
 #include <emulation/made_codes.hpp>
-#include <kernels/cuda/dequant_gemm.hpp>
+#include <kernels/cuda/skinny_gemm.hpp>
 
 #include <gtest/gtest.h>
 

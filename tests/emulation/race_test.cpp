@@ -4,11 +4,11 @@
 #include <emulation/race_detector.hpp>
 #include <kernels/cuda/attention_decode.hpp>
 #include <kernels/cuda/attention_prefill.hpp>
-#include <kernels/cuda/dequant_gemm.hpp>
 #include <kernels/cuda/elementwise.hpp>
 #include <kernels/cuda/experts.hpp>
 #include <kernels/cuda/latent.hpp>
 #include <kernels/cuda/sampling.hpp>
+#include <kernels/cuda/skinny_gemm.hpp>
 #include <support/random_tensors.hpp>
 
 #include <gtest/gtest.h>

@@ -10,7 +10,6 @@
 #include <kernels/cuda/attention_decode.hpp>
 #include <kernels/cuda/attention_prefill.hpp>
 #include <kernels/cuda/cublaslt_gemm.hpp>
-#include <kernels/cuda/dequant_gemm.hpp>
 #include <kernels/cuda/elementwise.hpp>
 #include <kernels/cuda/experts.hpp>
 #include <kernels/cuda/sampling.hpp>
