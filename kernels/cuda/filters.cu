@@ -122,22 +122,24 @@ __device__ Cut where_sum_reaches(const Entries& entries, Wanted wanted_of, Weigh
   return cut_of_reach(entries, weight);
 }
 
-// Lists the entries that the cut keeps, as many as there is room for, and returns their number. takes_part: this thread may have one.
+// Lists the entries that the cut keeps, as many as there is room for, and adds their number to `found`.
 template <typename Entries>
-__device__ int collect(const Entries& entries, const Cut cut, TokenLogit* list, int room,
-                       bool takes_part = true) {
+__device__ void collect(const Entries& entries, const Cut cut, TokenLogit* list, int room, int& found) {
+  entries.for_each([&](int32_t id, float logit, int) {
+    const TokenLogit token{id, nan_to_lowest(logit)};
+    if (id == INT_MAX || !cut.keeps(token)) return;
+    const int at = atomic_add(&found, 1);
+    if (at < room) list[at] = token;
+  });
+}
+// The same in shared memory. takes_part: this thread may have one.
+template <typename Entries>
+__device__ void collect(const Entries& entries, const Cut cut, bool takes_part = true) {
   FilterScratch& scratch = filter_scratch();
   if (thread_index() == 0) scratch.found = 0;
   synchronize_block();
-  if (takes_part)
-    entries.for_each([&](int32_t id, float logit, int) {
-      const TokenLogit token{id, nan_to_lowest(logit)};
-      if (id == INT_MAX || !cut.keeps(token)) return;
-      const int at = atomic_add(&scratch.found, 1);
-      if (at < room) list[at] = token;
-    });
+  if (takes_part) collect(entries, cut, scratch.tokens, max_largest_logits, scratch.found);
   synchronize_block();
-  return scratch.found;
 }
 
 // Collects the entries that reach the most-th largest maximum of a group: the first `most` are among them, and few others unless entries
@@ -159,8 +161,8 @@ __device__ bool collect_first(const Entries& entries, int most) {
   if (member == 0 && place == most) scratch.bound = maximum;
   synchronize_block();
   const float bound = scratch.bound;
-  return collect(entries, {bound, INT_MAX}, scratch.tokens, max_largest_logits, mine >= bound) <=
-         max_largest_logits;
+  collect(entries, {bound, INT_MAX}, mine >= bound);
+  return scratch.found <= max_largest_logits;
 }
 
 __device__ double smaller(double a, double b) { return a < b ? a : b; }
@@ -175,9 +177,9 @@ __device__ Cut nth(const Entries& entries, int n) {
 // Writes the first `most` entries in their order, and the number of further ones with the logit of the last.
 template <typename Entries>
 __device__ void list_first(const Entries& entries, int most, TokenLogit* out, int32_t* further) {
-  FilterScratch& scratch = filter_scratch();
+  const FilterScratch& scratch = filter_scratch();
   const bool collected = most <= num_groups && collect_first(entries, most);
-  if (!collected) collect(entries, nth(entries, most), scratch.tokens, max_largest_logits);
+  if (!collected) collect(entries, nth(entries, most));
   for (int i = thread_index(); i < scratch.found || i < most; i += block_threads()) {
     const bool is_entry = i < scratch.found;
     const TokenLogit token = is_entry ? scratch.tokens[i] : TokenLogit{INT_MAX, -INFINITY};
@@ -236,8 +238,8 @@ __device__ Cut likely_of(const Entries& entries, const SamplingRow row, float ke
 // What a row's kernels hand on.
 struct RowSearch {
   Reach reach;
-  float maxima[max_parts];  // of its parts
-  int32_t arrivals;
+  float maxima[max_parts];            // of its parts
+  int32_t arrivals, found;            // parts; entries that top_k left for another filter
   unsigned long long sums[num_bins];  // over parts; zero between kernels
 };
 
@@ -251,6 +253,12 @@ struct FilteredRows {
 
   __device__ const SamplingRow& filters(int i) const { return how[listed[i]]; }
   __device__ bool has(int i) const { return filters(i).filtered() && !filters(i).filtered_by_candidates(); }
+  // Whether another filter follows top_k, which keeps ties.
+  __device__ bool lists(int i) const {
+    return has(i) && filters(i).top_k > 0 && (filters(i).top_p < 1 || filters(i).min_p > 0);
+  }
+  __device__ Cut top_k(int i) const { return {logit_of(searches[i].reach.key), INT_MAX}; }
+  __device__ TokenLogit* list(int i) const { return kept + static_cast<int64_t>(i) * logits.count; }
   __device__ Columns columns(int i, int part = 0, int parts = 1) const {
     return Columns(logits, in_place ? listed[i] : i, part, parts);
   }
@@ -271,7 +279,7 @@ __global__ void __launch_bounds__(row_threads) begin_search(FilteredRows rows) {
   const float maximum = rows.filters(i).top_k > 0 ? 0 : maximum_of(rows.columns(i, part, parts));
   if (thread_index() > 0) return;
   search.maxima[part] = maximum;
-  if (part == 0) search.reach = {}, search.arrivals = 0;
+  if (part == 0) search.reach = {}, search.arrivals = search.found = 0;
 }
 
 // Finds the next digit of where top_k cuts, or else top_p. The last block of a row has the sums of all.
@@ -300,20 +308,23 @@ __global__ void __launch_bounds__(row_threads, 1) next_digit(FilteredRows rows, 
   if (thread_index() == 0) search.reach = scratch.reach;
 }
 
-// One row per block. Top_k keeps ties; what it leaves is read once more and no further.
+__global__ void __launch_bounds__(row_threads, 1) list_kept(FilteredRows rows) {
+  const int i = block_index().y;
+  if (rows.lists(i))
+    collect(rows.columns(i, block_index().x, grid_size().x), rows.top_k(i), rows.list(i), rows.logits.count,
+            rows.searches[i].found);
+}
+
+// One row per block.
 __global__ void __launch_bounds__(row_threads) cut_of_row(FilteredRows rows, int parts, Cut* cuts) {
   const int i = block_index().x;
   if (!rows.has(i)) return;
   const SamplingRow how = rows.filters(i);
   const Columns columns = rows.columns(i);
-  Cut cut;
-  if (how.top_k > 0) {
-    cut.logit = logit_of(rows.searches[i].reach.key);
-    if (how.top_p < 1 || how.min_p > 0) {
-      TokenLogit* const kept = rows.kept + static_cast<int64_t>(i) * columns.left;
-      cut = likely_of(Collected{columns, kept, collect(columns, cut, kept, columns.left)}, how, cut.logit);
-    }
-  } else {
+  Cut cut = rows.top_k(i);
+  if (rows.lists(i)) {
+    cut = likely_of(Collected{columns, rows.list(i), rows.searches[i].found}, how, cut.logit);
+  } else if (how.top_k == 0) {
     const Likely likely = rows.likely(i, parts);
     if (thread_index() == 0) filter_scratch().reach = rows.searches[i].reach;
     synchronize_block();
@@ -394,6 +405,7 @@ void filter_logits(Stream stream, const Logits& logits, bool in_place, const int
     launch(begin_search, {parts, count}, row_threads, sizeof(FilterScratch), stream, part);
     for (int unknown = 32; unknown > 0; unknown -= digit_bits)
       launch(next_digit, {parts, count}, row_threads, sizeof(FilterScratch), stream, part, unknown);
+    launch(list_kept, {parts, count}, row_threads, 0, stream, part);
     launch(cut_of_row, {count}, row_threads, sizeof(FilterScratch), stream, part, parts, cuts);
   }
 }
