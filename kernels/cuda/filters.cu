@@ -27,13 +27,11 @@ struct FilterScratch {
   uint32_t low[num_bins], high[num_bins];  // the halves of sums
   Reach reach;
   unsigned long long sums[row_threads / 32];
-  int counts[row_threads / 32], found;
+  int counts[row_threads / 32], found, beyond;
   int32_t id;
-  float bound, maxima[num_groups];
+  TokenLogit bound, best[num_groups];
   TokenLogit tokens[max_largest_logits];
 
-  // The entries that are as large as the one that was searched.
-  __device__ int reached() const { return static_cast<int>(reach.above + reach.inside); }
   // Shared memory adds 32 bits at once, 64 only by trial.
   __device__ void add(uint32_t bin, unsigned long long weight) {
     const auto part = static_cast<uint32_t>(weight);
@@ -122,47 +120,58 @@ __device__ Cut where_sum_reaches(const Entries& entries, Wanted wanted_of, Weigh
   return cut_of_reach(entries, weight);
 }
 
-// Lists the entries that the cut keeps, as many as there is room for, and adds their number to `found`.
+// Lists the entries that the cut keeps, as many as there is room for, and adds their number to `found`. Returns how many with the cut's
+// logit this thread saw beyond it.
 template <typename Entries>
-__device__ void collect(const Entries& entries, const Cut cut, TokenLogit* list, int room, int& found) {
+__device__ int collect(const Entries& entries, const Cut cut, TokenLogit* list, int room, int& found) {
+  int beyond = 0;
   entries.for_each([&](int32_t id, float logit, int) {
     const TokenLogit token{id, nan_to_lowest(logit)};
-    if (id == INT_MAX || !cut.keeps(token)) return;
+    if (id == INT_MAX) return;
+    if (!cut.keeps(token)) {
+      beyond += token.logit == cut.logit;
+      return;
+    }
     const int at = atomic_add(&found, 1);
     if (at < room) list[at] = token;
   });
+  return beyond;
 }
 // The same in shared memory. takes_part: this thread may have one.
 template <typename Entries>
 __device__ void collect(const Entries& entries, const Cut cut, bool takes_part = true) {
   FilterScratch& scratch = filter_scratch();
-  if (thread_index() == 0) scratch.found = 0;
+  if (thread_index() == 0) scratch.found = scratch.beyond = 0;
   synchronize_block();
-  if (takes_part) collect(entries, cut, scratch.tokens, max_largest_logits, scratch.found);
+  if (takes_part)
+    if (const int beyond = collect(entries, cut, scratch.tokens, max_largest_logits, scratch.found))
+      atomic_add(&scratch.beyond, beyond);
   synchronize_block();
 }
 
-// Collects the entries that reach the most-th largest maximum of a group: the first `most` are among them, and few others unless entries
-// are equal or in order. Whether there was room for all.
+// The most-th of the first entries of all groups: the first `most` of all entries are not beyond it, and few others. takes_part: whether
+// this thread may have one of them.
 template <typename Entries>
-__device__ bool collect_first(const Entries& entries, int most) {
+__device__ Cut bound_of_first(const Entries& entries, int most, bool& takes_part) {
   FilterScratch& scratch = filter_scratch();
-  float mine = -INFINITY;
-  entries.for_each([&](int32_t, float logit, int) { mine = larger(logit, mine); });
+  TokenLogit best{INT_MAX - max_threads + thread_index(), -INFINITY};  // of no entry, and of no other thread
+  entries.for_each([&](int32_t id, float logit, int) {
+    if (logit > best.logit) best = {id, logit};
+  });
+  const float mine = best.logit;
   const int group = thread_index() / group_threads, member = thread_index() % group_threads;
-  float maximum = mine;
-  for (int mask = 1; mask < group_threads; mask *= 2) maximum = larger(maximum, shuffle_xor(maximum, mask));
-  if (member == 0) scratch.maxima[group] = maximum;
+  for (int mask = 1; mask < group_threads; mask *= 2)
+    if (const TokenLogit other = shuffle_xor(best, mask); Cut{best.logit, best.id}.keeps(other)) best = other;
+  if (member == 0) scratch.best[group] = best;
   synchronize_block();
-  int place = 0;  // of this group's maximum, from 1
+  int place = 0;  // of this group, from 1
   for (int other = member; other < num_groups; other += group_threads)
-    place += Cut{maximum, group}.keeps({other, scratch.maxima[other]});
+    place += Cut{best.logit, best.id}.keeps(scratch.best[other]);
   for (int mask = 1; mask < group_threads; mask *= 2) place += shuffle_xor(place, mask);
-  if (member == 0 && place == most) scratch.bound = maximum;
+  if (member == 0 && place == most) scratch.bound = best;
   synchronize_block();
-  const float bound = scratch.bound;
-  collect(entries, {bound, INT_MAX}, mine >= bound);
-  return scratch.found <= max_largest_logits;
+  takes_part = mine >= scratch.bound.logit;
+  return {scratch.bound.logit, scratch.bound.id};
 }
 
 __device__ double smaller(double a, double b) { return a < b ? a : b; }
@@ -178,8 +187,10 @@ __device__ Cut nth(const Entries& entries, int n) {
 template <typename Entries>
 __device__ void list_first(const Entries& entries, int most, TokenLogit* out, int32_t* further) {
   const FilterScratch& scratch = filter_scratch();
-  const bool collected = most <= num_groups && collect_first(entries, most);
-  if (!collected) collect(entries, nth(entries, most));
+  bool takes_part = true;
+  Cut cut = most <= num_groups ? bound_of_first(entries, most, takes_part) : nth(entries, most);
+  collect(entries, cut, takes_part);
+  if (scratch.found > max_largest_logits) collect(entries, cut = nth(entries, most));
   for (int i = thread_index(); i < scratch.found || i < most; i += block_threads()) {
     const bool is_entry = i < scratch.found;
     const TokenLogit token = is_entry ? scratch.tokens[i] : TokenLogit{INT_MAX, -INFINITY};
@@ -192,7 +203,7 @@ __device__ void list_first(const Entries& entries, int most, TokenLogit* out, in
     if (place < most) out[place] = token;
     if (further && place == most - 1)
       *further =
-          reached - most + (collected ? entries.further(token.logit) : scratch.reached() - scratch.found);
+          reached - most + (token.logit == cut.logit ? scratch.beyond : 0) + entries.further(token.logit);
   }
 }
 
@@ -337,7 +348,7 @@ __global__ void __launch_bounds__(row_threads) cut_of_row(FilteredRows rows, int
 // --- lists ---
 
 // Block (part, listed row).
-__global__ void __launch_bounds__(max_threads)
+__global__ void __launch_bounds__(max_threads, 2)
     list_of_part(Logits logits, const int32_t* listed, CandidateList* out) {
   const int part = block_index().x, parts = grid_size().x;
   CandidateList& list = out[block_index().y * parts + part];
@@ -362,7 +373,7 @@ __global__ void __launch_bounds__(max_threads, 2)
 }
 
 // One block.
-__global__ void __launch_bounds__(max_threads)
+__global__ void __launch_bounds__(max_threads, 2)
     largest_of_row(Logits logits, int row, int count, TokenLogit* out) {
   list_first(Columns(logits, row), count, out, nullptr);
 }

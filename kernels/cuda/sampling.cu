@@ -53,8 +53,8 @@ __global__ void __launch_bounds__(max_threads, 3)
   const Scorer score(how[row]);
   const Cut cut = cuts && how[row].filtered() ? cuts[row] : Cut{};
   Columns columns(logits, row, part, parts);
-  if (!cuts && how[row].filtered()) columns.left = columns.count = 0;
-  // A thread scores its entry with the highest ceiling. All threads score the others if one of them may still win.
+  if (!cuts && how[row].filtered()) columns.left = 0;
+  // A thread scores its entry with the highest ceiling, and the others if one of them may still win.
   Candidate best = no_candidate();
   TokenLogit likely{INT_MAX, -INFINITY};
   float highest = -INFINITY, second = -INFINITY;
@@ -66,12 +66,11 @@ __global__ void __launch_bounds__(max_threads, 3)
     if (ceiling > highest) highest = ceiling, likely = {id, logit};
   });
   if (likely.id != INT_MAX) best = better(best, score(likely.id, likely.logit + 0.0f));
-  auto* const floats = reinterpret_cast<float*>(shared_memory());
-  const float so_far = block_reduce(best.score, floats, larger);
-  if (block_reduce(second, floats, larger) >= so_far)
-    for (int i = thread_index(); i < columns.count; i += block_threads())
-      if (const TokenLogit token{columns.first + i, columns.logits[i]}; cut.keeps(token))
-        best = better(best, score(token.id, token.logit + 0.0f));
+  const float so_far = block_reduce(best.score, reinterpret_cast<float*>(shared_memory()), larger);
+  if (second >= so_far && second > -INFINITY)
+    columns.for_each<false>([&](int32_t id, float logit, int) {
+      if (cut.keeps({id, logit})) best = better(best, score(id, logit + 0.0f));
+    });
   best = block_reduce(best, reinterpret_cast<Candidate*>(shared_memory()), better);
   if (thread_index() == 0) out[row * parts + part] = best;
 }

@@ -51,17 +51,18 @@ struct Columns {
     count = of_shard - begin < size ? of_shard - begin : size;
   }
 
-  // Calls f(id, logit, 1) for each entry, by all threads of the block: sixteen bytes a load where rows are aligned, one load ahead.
-  template <typename F>
+  // Calls f(id, logit, 1) for each entry, by all threads of the block: sixteen bytes a load where rows are aligned, one load ahead where
+  // there are registers for it.
+  template <bool ahead = true, typename F>
   __device__ void for_each(F f) const {
     const float* row = logits;
     for (int begin = 0; begin < left; begin += width, row += stride) {
       const int end = left - begin < count ? left - begin : count, threads = device::block_threads(),
                 fours = reinterpret_cast<uintptr_t>(row) % 16 == 0 ? end / 4 : 0;
       device::Vector<float> next{};
-      for (int at = device::thread_index() - threads; at < fours; at += threads) {
-        const device::Vector<float> four = next;
-        if (at + threads < fours) next = device::load_vector(row + 4 * (at + threads));
+      for (int at = device::thread_index() - (ahead ? threads : 0); at < fours; at += threads) {
+        const device::Vector<float> four = ahead ? next : device::load_vector(row + 4 * at);
+        if (ahead && at + threads < fours) next = device::load_vector(row + 4 * (at + threads));
         for (int i = 0; i < 4 && at >= 0; ++i) f(first + begin + 4 * at + i, four.values[i], 1);
       }
       for (int i = 4 * fours + device::thread_index(); i < end; i += threads) f(first + begin + i, row[i], 1);
