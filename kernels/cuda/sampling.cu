@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(max_threads, 3)
   // A thread scores its entry with the highest ceiling, and the others if one of them may still win.
   Candidate best = no_candidate();
   TokenLogit likely{INT_MAX, -INFINITY};
-  float highest = -INFINITY, second = -INFINITY;
+  float highest = -INFINITY, second = NAN;  // where there is an entry, not NaN
   columns.for_each([&](int32_t id, float logit, int) {
     if (!std::isfinite(logit)) best = not_finite();
     if (!cut.keeps({id, logit})) return;
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(max_threads, 3)
   });
   if (likely.id != INT_MAX) best = better(best, score(likely.id, likely.logit + 0.0f));
   const float so_far = block_reduce(best.score, reinterpret_cast<float*>(shared_memory()), larger);
-  if (second >= so_far && second > -INFINITY)
+  if (second >= so_far)
     columns.for_each<false>([&](int32_t id, float logit, int) {
       if (cut.keeps({id, logit})) best = better(best, score(id, logit + 0.0f));
     });

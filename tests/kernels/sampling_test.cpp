@@ -515,6 +515,18 @@ TEST_P(Sampling, ChunkSumsAgreeWithDoublePrecisionAndShardsHaveTheSameBits) {
   }
 }
 
+// Divided by the temperature their logits are infinite.
+TEST_P(Sampling, OfMaskedTokensAloneTheFirstWins) {
+  std::vector<SamplingRow> how{row_of(0.5f)};
+  for (const Filters& filters : all_filters) how.push_back(with(row_of(0.5f), filters));
+  const Tensor logits =
+      logits_of(std::vector<std::vector<float>>(how.size(), std::vector<float>(19, lowest_logit)), 24);
+  for (const Candidate& drawn : filtered(logits, 1, 19, how)) {
+    EXPECT_EQ(drawn.id, 0);
+    EXPECT_EQ(drawn.score, -infinity);
+  }
+}
+
 TEST_P(Sampling, DrawsAreThoseOfTheReference) {
   const Backend reference = backend_of(BackendKind::reference);
   constexpr int64_t vocabulary = 9001, width = 9004;
