@@ -10,7 +10,7 @@ namespace {
 constexpr int max_threads = 512;
 constexpr int row_threads = 1024;  // of a block that reads whole parts of rows: more loads are on their way
 
-constexpr int digit_bits = 11, num_bins = 1 << digit_bits;
+constexpr int digit_bits = 11, num_bins = 1 << digit_bits, rest_bits = 32 - 2 * digit_bits;
 // Of the next digit of a key, of which so many bits are unknown.
 __device__ int shift_of(int unknown) { return unknown > digit_bits ? unknown - digit_bits : 0; }
 
@@ -108,44 +108,45 @@ __device__ Cut cut_of_reach(const Entries& entries, Weight weight) {
 }
 
 // Where the sum of weights, in the order (logit descending, id ascending), first reaches wanted(sum of all); the key there is not below
-// `lowest`.
+// `lowest`. begun: with all digits but these of so many bits.
 template <typename Entries, typename Wanted, typename Weight>
-__device__ Cut where_sum_reaches(const Entries& entries, Wanted wanted_of, Weight weight,
-                                 uint32_t lowest = 0) {
-  if (thread_index() == 0) filter_scratch().reach = {};  // stays where nothing has a weight
-  for (int unknown = 32; unknown > 0; unknown -= digit_bits) {
+__device__ Cut where_sum_reaches(const Entries& entries, Wanted wanted_of, Weight weight, uint32_t lowest = 0,
+                                 const Reach& begun = {}, int unknown = 32) {
+  if (thread_index() == 0) filter_scratch().reach = begun;  // stays where nothing has a weight
+  for (; unknown > 0; unknown -= digit_bits) {
     add_weights(entries, unknown, weight, lowest);
     find_digit(unknown, wanted_of);
   }
   return cut_of_reach(entries, weight);
 }
 
-// Lists the entries that the cut keeps, as many as there is room for, and adds their number to `found`. Returns how many with the cut's
-// logit this thread saw beyond it.
+// Of all entries the n-th, or the last.
 template <typename Entries>
-__device__ int collect(const Entries& entries, const Cut cut, TokenLogit* list, int room, int& found) {
-  int beyond = 0;
-  entries.for_each([&](int32_t id, float logit, int) {
-    const TokenLogit token{id, nan_to_lowest(logit)};
-    if (id == INT_MAX) return;
-    if (!cut.keeps(token)) {
-      beyond += token.logit == cut.logit;
-      return;
-    }
-    const int at = atomic_add(&found, 1);
-    if (at < room) list[at] = token;
-  });
-  return beyond;
+__device__ Cut nth(const Entries& entries, int n) {
+  return where_sum_reaches(
+      entries, [&](double all) { return fmin(all, n); }, [](uint32_t) { return 1ull; });
 }
-// The same in shared memory. takes_part: this thread may have one.
+
+// Collects the entries that the cut keeps, as many as there is room for, and counts those with its logit beyond it. takes_part: this thread
+// may have one.
 template <typename Entries>
 __device__ void collect(const Entries& entries, const Cut cut, bool takes_part = true) {
   FilterScratch& scratch = filter_scratch();
   if (thread_index() == 0) scratch.found = scratch.beyond = 0;
   synchronize_block();
+  int beyond = 0;
   if (takes_part)
-    if (const int beyond = collect(entries, cut, scratch.tokens, max_largest_logits, scratch.found))
-      atomic_add(&scratch.beyond, beyond);
+    entries.for_each([&](int32_t id, float logit, int) {
+      const TokenLogit token{id, nan_to_lowest(logit)};
+      if (id == INT_MAX) return;
+      if (!cut.keeps(token)) {
+        beyond += token.logit == cut.logit;
+        return;
+      }
+      const int at = atomic_add(&scratch.found, 1);
+      if (at < max_largest_logits) scratch.tokens[at] = token;
+    });
+  if (beyond > 0) atomic_add(&scratch.beyond, beyond);
   synchronize_block();
 }
 
@@ -172,15 +173,6 @@ __device__ Cut bound_of_first(const Entries& entries, int most, bool& takes_part
   synchronize_block();
   takes_part = mine >= scratch.bound.logit;
   return {scratch.bound.logit, scratch.bound.id};
-}
-
-__device__ double smaller(double a, double b) { return a < b ? a : b; }
-
-// Of all entries the n-th, or the last.
-template <typename Entries>
-__device__ Cut nth(const Entries& entries, int n) {
-  return where_sum_reaches(
-      entries, [&](double all) { return smaller(all, n); }, [](uint32_t) { return 1ull; });
 }
 
 // Writes the first `most` entries in their order, and the number of further ones with the logit of the last.
@@ -244,13 +236,22 @@ __device__ Cut likely_of(const Entries& entries, const SamplingRow row, float ke
       [&](uint32_t key) { return likely.share(key); }, likely.lowest);
 }
 
+}  // namespace
+
+__device__ int32_t Listed::tie(float logit, int n, int*, int32_t*) const {
+  synchronize_block();  // all threads have read what the search before this one found
+  return n > 0 ? static_cast<int32_t>(-nth(Ties{*this, logit}, n).logit) : -1;
+}
+
+namespace {
+
 // --- whole rows: several blocks each, where they are few ---
 
 // What a row's kernels hand on.
 struct RowSearch {
   Reach reach;
   float maxima[max_parts];            // of its parts
-  int32_t arrivals, found;            // parts; entries that top_k left for another filter
+  int32_t arrivals, found;            // parts; entries of the list
   unsigned long long sums[num_bins];  // over parts; zero between kernels
 };
 
@@ -260,16 +261,15 @@ struct FilteredRows {
   const int32_t* listed;
   const SamplingRow* how;
   RowSearch* searches;
-  TokenLogit* kept;  // [rows, logits.count]
+  TokenLogit* lists;  // [rows, logits.count]
 
   __device__ const SamplingRow& filters(int i) const { return how[listed[i]]; }
   __device__ bool has(int i) const { return filters(i).filtered() && !filters(i).filtered_by_candidates(); }
-  // Whether another filter follows top_k, which keeps ties.
-  __device__ bool lists(int i) const {
-    return has(i) && filters(i).top_k > 0 && (filters(i).top_p < 1 || filters(i).min_p > 0);
+  // Whether more is to be found than what min_p leaves.
+  __device__ bool searches_row(int i) const {
+    return has(i) && (filters(i).top_k > 0 || filters(i).top_p < 1);
   }
-  __device__ Cut top_k(int i) const { return {logit_of(searches[i].reach.key), INT_MAX}; }
-  __device__ TokenLogit* list(int i) const { return kept + static_cast<int64_t>(i) * logits.count; }
+  __device__ TokenLogit* list(int i) const { return lists + static_cast<int64_t>(i) * logits.count; }
   __device__ Columns columns(int i, int part = 0, int parts = 1) const {
     return Columns(logits, in_place ? listed[i] : i, part, parts);
   }
@@ -296,7 +296,7 @@ __global__ void __launch_bounds__(row_threads) begin_search(FilteredRows rows) {
 // Finds the next digit of where top_k cuts, or else top_p. The last block of a row has the sums of all.
 __global__ void __launch_bounds__(row_threads, 1) next_digit(FilteredRows rows, int unknown) {
   const int i = block_index().y, parts = grid_size().x, top_k = rows.filters(i).top_k;
-  if (!rows.has(i) || (top_k == 0 && rows.filters(i).top_p >= 1)) return;
+  if (!rows.searches_row(i)) return;
   RowSearch& search = rows.searches[i];
   FilterScratch& scratch = filter_scratch();
   const Likely likely = rows.likely(i, parts);
@@ -315,32 +315,41 @@ __global__ void __launch_bounds__(row_threads, 1) next_digit(FilteredRows rows, 
     }
     synchronize_block();
   }
-  find_digit(unknown, [&](double all) { return top_k > 0 ? smaller(all, top_k) : likely.wanted(all); });
+  find_digit(unknown, [&](double all) { return top_k > 0 ? fmin(all, top_k) : likely.wanted(all); });
   if (thread_index() == 0) search.reach = scratch.reach;
 }
 
-__global__ void __launch_bounds__(row_threads, 1) list_kept(FilteredRows rows) {
+// Lists the entries with the digits of the key that were found; of a top_k also those before them, for the filters after it.
+__global__ void __launch_bounds__(row_threads, 1) list_rest(FilteredRows rows) {
   const int i = block_index().y;
-  if (rows.lists(i))
-    collect(rows.columns(i, block_index().x, grid_size().x), rows.top_k(i), rows.list(i), rows.logits.count,
-            rows.searches[i].found);
+  if (!rows.searches_row(i)) return;
+  RowSearch& search = rows.searches[i];
+  const uint32_t first = search.reach.key,
+                 last = rows.filters(i).top_k > 0 ? UINT32_MAX : first | ((1u << rest_bits) - 1);
+  rows.columns(i, block_index().x, grid_size().x).for_each([&](int32_t id, float logit, int) {
+    if (const uint32_t key = key_of(logit); first <= key && key <= last)
+      rows.list(i)[atomic_add(&search.found, 1)] = {id, logit_of(key)};
+  });
 }
 
-// One row per block.
+// One row per block. Top_k keeps ties.
 __global__ void __launch_bounds__(row_threads) cut_of_row(FilteredRows rows, int parts, Cut* cuts) {
   const int i = block_index().x;
   if (!rows.has(i)) return;
   const SamplingRow how = rows.filters(i);
-  const Columns columns = rows.columns(i);
-  Cut cut = rows.top_k(i);
-  if (rows.lists(i)) {
-    cut = likely_of(Collected{columns, rows.list(i), rows.searches[i].found}, how, cut.logit);
-  } else if (how.top_k == 0) {
+  const RowSearch& search = rows.searches[i];
+  const Listed list{rows.list(i), search.found};
+  Cut cut;
+  if (how.top_k > 0) {
+    cut.logit = nth(list, how.top_k).logit;
+    if (how.top_p < 1 || how.min_p > 0) cut = likely_of(list, how, cut.logit);
+  } else {
     const Likely likely = rows.likely(i, parts);
-    if (thread_index() == 0) filter_scratch().reach = rows.searches[i].reach;
-    synchronize_block();
     cut.logit = logit_of(likely.smallest);
-    if (how.top_p < 1) cut = cut_of_reach(columns, [&](uint32_t key) { return likely.share(key); });
+    if (how.top_p < 1)
+      cut = where_sum_reaches(
+          list, [](double) { return 0; }, [&](uint32_t key) { return likely.share(key); }, 0, search.reach,
+          rest_bits);
   }
   if (thread_index() == 0) cuts[rows.listed[i]] = cut;
 }
@@ -414,9 +423,9 @@ void filter_logits(Stream stream, const Logits& logits, bool in_place, const int
     if (!in_place) part.logits.logits += static_cast<int64_t>(first) * logits.width;
     const int parts = parts_of(logits, count, 264);
     launch(begin_search, {parts, count}, row_threads, sizeof(FilterScratch), stream, part);
-    for (int unknown = 32; unknown > 0; unknown -= digit_bits)
+    for (int unknown = 32; unknown > rest_bits; unknown -= digit_bits)
       launch(next_digit, {parts, count}, row_threads, sizeof(FilterScratch), stream, part, unknown);
-    launch(list_kept, {parts, count}, row_threads, 0, stream, part);
+    launch(list_rest, {parts, count}, row_threads, 0, stream, part);
     launch(cut_of_row, {count}, row_threads, sizeof(FilterScratch), stream, part, parts, cuts);
   }
 }

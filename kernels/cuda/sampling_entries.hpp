@@ -1,5 +1,5 @@
-// What the sampling kernels read: the columns of a row of logits, or lists of its first ones. Each calls a function for its entries, finds ties, and
-// knows how many entries there are.
+// What the sampling kernels read: the columns of a row of logits, lists of its first ones, or a list of some. Each calls a function for its
+// entries, finds ties, and knows how many entries there are.
 #pragma once
 
 #include <kernels/cuda/reductions.hpp>
@@ -118,16 +118,30 @@ struct Lists {
   }
 };
 
-// Some entries of a row.
-struct Collected : Columns {
+// Entries of a row in any order.
+struct Listed {
   const TokenLogit* tokens;
-  int collected;
+  int count;
 
   template <typename F>
   __device__ void for_each(F f) const {
-    for (int i = device::thread_index(); i < collected; i += device::block_threads())
+    for (int i = device::thread_index(); i < count; i += device::block_threads())
       f(tokens[i].id, tokens[i].logit, 1);
   }
+  __device__ int32_t tie(float logit, int n, int*, int32_t*) const;  // in filters.cu
+  __device__ int most() const { return count; }
+};
+// Those of one logit: of their ids, which an fp32 holds, the smallest is the largest entry.
+struct Ties : Listed {
+  float logit;
+
+  template <typename F>
+  __device__ void for_each(F f) const {
+    Listed::for_each([&](int32_t id, float of, int number) {
+      if (of == logit) f(id, static_cast<float>(-id), number);
+    });
+  }
+  __device__ int32_t tie(float, int, int*, int32_t*) const { return 0; }
 };
 
 // Takes a word of shared memory for each warp.
