@@ -267,6 +267,7 @@ void CudaOps::filter_logits(ConstTensorView gathered, int64_t vocabulary_size, C
   const bool in_place = static_cast<size_t>(gathered.shape[1]) == rows.size();
   const Logits logits{gathered.as<float>(), narrow(gathered.shape[1]), narrow(gathered.shape[2]), 0,
                       narrow(vocabulary_size)};
+  require(vocabulary_size < (1 << 24), "filter_logits: ids that an fp32 holds");  // Ties
   require(filter_bytes(logits) <= scratch_bytes, "filter_logits: room for a row");
   cuda::filter_logits(stream_, logits, in_place, listed.as<int32_t>(), narrow(listed.shape[0]), rows.data(),
                       {scratch_.view().data, scratch_.view().bytes()}, cuts.data());
