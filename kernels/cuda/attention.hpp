@@ -1,5 +1,5 @@
-// The kernels of attention over the paged cache and of the store into it, for host code. Pointers are device
-// memory; the layouts are those of attention_batch.hpp.
+// The kernels of attention over the paged cache, of the store into it and of what surrounds latent attention, for host code. Pointers are
+// device memory; the layouts are those of attention_batch.hpp.
 #pragma once
 
 #include <device/stream.hpp>
@@ -74,6 +74,34 @@ void rotary_store(device::Stream stream, const RotaryArguments& arguments);
 // 128 and 256.
 bool attention_on_tensor_cores(DType dtype, int64_t head_dim);
 
+// Their lengths fit in shared memory beside the tiles, on every architecture and for every head size.
+inline constexpr int max_decode_sequences = 4096;
+
+// Holds the sums of splits until the last split of their sequence. With fewer slots than splits in the batch,
+// a part is a class of splits (attention_classes): one block computes them in turn, to the same bits.
+struct DecodeWorkspace {
+  float* slots;       // decode_slot_floats() each, 16-byte aligned
+  int slot_count;     // at least `classes` times the sequences, or their splits
+  int32_t* counters;  // decode_counters(); zero before the first call, and left zero
+};
+// Parts that blocks have drawn; then, for each sequence and query head, slots that are full.
+constexpr int64_t decode_counters(int64_t sequences, int64_t query_heads) {
+  return 1 + sequences * query_heads;
+}
+// A slot: the sums [query_heads, dims], then maximum and total [query_heads, 2], padded to keep the next slot aligned.
+constexpr int64_t decode_slot_floats(int64_t query_heads, int64_t dims) {
+  return (query_heads * (dims + 2) + 3) / 4 * 4;
+}
+
+// Writes the rows of `out` that belong to sequences with one query and a context, and no others. Returns
+// false and does nothing where there is no instance.
+bool attention_decode(device::Stream stream, const AttentionArguments& arguments,
+                      const DecodeWorkspace& workspace);
+
+// Writes the rows of `out` that belong to sequences with two queries or more, and no others. Returns false
+// and does nothing where there is no instance for the type and head size.
+bool attention_prefill(device::Stream stream, const AttentionArguments& arguments);
+
 // What tuned kernels do not compute; in their arguments it would cost prefill its registers.
 struct UntunedArguments {
   int value_dim;                 // lanes of a value and of a result
@@ -88,5 +116,40 @@ void attention_untuned(device::Stream stream, const AttentionArguments& argument
 // none; the head of a row is row % heads.
 void merge_partials(device::Stream stream, DType dtype, const float* partials, int owners, int rows,
                     int head_dim, const float* sinks, int heads, void* out);
+
+// Ops::latent_store, with slots: one head, whose first lanes are normed. Ops::latent_queries, without: the first lanes stay.
+struct LatentArguments {
+  DType dtype;                  // of from and to
+  const void* from;             // [tokens, heads, from_lanes]
+  const float* cos_sin;         // [positions, rotary_width]
+  const float* norm = nullptr;  // [value_dim], or null
+  float epsilon = 0;
+  int norm_size = 0;
+  const int32_t* positions;        // [tokens]
+  const int32_t* slots = nullptr;  // [tokens], or null
+  void* to;                        // [slots or tokens x heads, key_dim]
+  int tokens;
+  int heads;
+  int from_lanes;
+  int value_dim;
+  int key_dim;
+  int rotary_width;
+};
+void latent_rows(device::Stream stream, const LatentArguments& arguments);
+
+// Ops::matmul_heads.
+struct HeadsArguments {
+  DType x_dtype, out_dtype;
+  const void* x;               // [tokens, heads, x_lanes]
+  const void* const* weights;  // [heads], each [rows, columns]
+  void* out;                   // [tokens, heads, out_lanes]
+  int tokens;
+  int heads;
+  int x_lanes;
+  int out_lanes;
+  int rows;
+  int columns;
+};
+void multiply_heads(device::Stream stream, const HeadsArguments& arguments);
 
 }  // namespace maniple::cuda

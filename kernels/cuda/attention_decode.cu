@@ -1,6 +1,10 @@
-#include <kernels/cuda/attention_decode.hpp>
-#include <kernels/cuda/attention_instances.hpp>
-#include <kernels/cuda/attention_partials.hpp>
+// Attention of the sequences with one query (decode) over the paged cache, on tensor cores: bf16 and fp16.
+//
+// A part of the work is one split of a sequence's context (attention_split absolute positions) for one KV
+// head and up to 16 of its query heads. The blocks find their parts from the lengths on the device, so a
+// captured launch serves any lengths, and a block that is free draws the next part. Each split is summed in
+// one fixed order, and so are the splits of a sequence: a row's bits depend on nothing but its own query and
+// context.
 #include <kernels/cuda/attention_places.hpp>
 #include <kernels/cuda/attention_tiles.hpp>
 #include <kernels/cuda/reductions.hpp>
@@ -412,20 +416,18 @@ __global__ void __launch_bounds__(32 * warps, dims <= 32    ? 4
 }  // namespace
 
 bool attention_on_tensor_cores(DType dtype, int64_t head_dim) {
-  AttentionArguments asked{};
-  asked.dtype = dtype;
-  asked.head_dim = static_cast<int>(head_dim);
-  return with_attention_instance(asked, [](auto, auto, auto) {});
+  return with_attention_instance(dtype, head_dim, false, [](auto...) {});
 }
 
 bool attention_decode(Stream stream, const AttentionArguments& a, const DecodeWorkspace& workspace) {
-  return with_attention_instance(a, [&]<typename T, typename Kept>(T, Kept, auto dims) {
-    const auto kernel = decode<T, Kept, dims()>;
-    const size_t bytes =
-        Decode<T, Kept, dims()>::bytes_before_ends + sizeof(int) * static_cast<size_t>(a.sequences);
-    launch_early(kernel, {resident_blocks(kernel, 32 * warps, bytes)}, 32 * warps, bytes, stream, a,
-                 workspace);
-  });
+  return with_attention_instance(
+      a.dtype, a.head_dim, a.codes, [&]<typename T, typename Kept>(T, Kept, auto dims) {
+        const auto kernel = decode<T, Kept, dims()>;
+        const size_t bytes =
+            Decode<T, Kept, dims()>::bytes_before_ends + sizeof(int) * static_cast<size_t>(a.sequences);
+        launch_early(kernel, {resident_blocks(kernel, 32 * warps, bytes)}, 32 * warps, bytes, stream, a,
+                     workspace);
+      });
 }
 
 }  // namespace maniple::cuda

@@ -1,6 +1,10 @@
-#include <kernels/cuda/attention_instances.hpp>
+// Attention of the sequences with several queries (prompts, or chunks after
+// a cached prefix) over the paged cache, on tensor cores: bf16 and fp16.
+//
+// A block takes some queries of one sequence with all query heads of one KV head: these rows read the same
+// keys and values. Its tiles of keys begin at multiples of their size in the context, so a row's bits do not
+// depend on its chunk or on the rest of the batch.
 #include <kernels/cuda/attention_places.hpp>
-#include <kernels/cuda/attention_prefill.hpp>
 #include <kernels/cuda/attention_tiles.hpp>
 #include <kernels/cuda/reductions.hpp>
 
@@ -236,13 +240,14 @@ __global__ void __launch_bounds__(32 * warps, 2) prefill(AttentionArguments argu
 
 bool attention_prefill(Stream stream, const AttentionArguments& a) {
   const int64_t rows = static_cast<int64_t>(a.tokens) * (a.query_heads / a.kv_heads);
-  return with_attention_instance(a, [&]<typename T, typename Kept>(T, Kept, auto dims) {
-    constexpr int row_tiles = dims() <= 128 ? 2 : 1;
-    using Work = Prefill<T, Kept, dims(), row_tiles>;
-    launch(prefill<T, Kept, dims(), row_tiles>,
-           {static_cast<int>(rows / Work::rows) + a.sequences, a.kv_heads}, 32 * warps, Work::shared_bytes,
-           stream, a);
-  });
+  return with_attention_instance(a.dtype, a.head_dim, a.codes,
+                                 [&]<typename T, typename Kept>(T, Kept, auto dims) {
+                                   constexpr int row_tiles = dims() <= 128 ? 2 : 1;
+                                   using Work = Prefill<T, Kept, dims(), row_tiles>;
+                                   launch(prefill<T, Kept, dims(), row_tiles>,
+                                          {static_cast<int>(rows / Work::rows) + a.sequences, a.kv_heads},
+                                          32 * warps, Work::shared_bytes, stream, a);
+                                 });
 }
 
 }  // namespace maniple::cuda

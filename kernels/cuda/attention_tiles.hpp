@@ -2,9 +2,24 @@
 // tiles of keys and values in shared memory (Dao: FlashAttention-2, 2023).
 #pragma once
 
+#include <kernels/cuda/attention.hpp>
+#include <kernels/cuda/instances.hpp>
 #include <kernels/cuda/shared_tiles.hpp>
 
 namespace maniple::cuda {
+
+// Calls f(T{}, Kept{}, Constant<head size>{}) with T bf16 or fp16, and Kept, the type in the cache, T or Float8. Returns false
+// where there is no such instance.
+template <typename F>
+bool with_attention_instance(DType dtype, int64_t head_dim, bool codes, F f) {
+  bool found = false;
+  with_tensor_core_type(dtype, [&](auto element) {
+    found = with_constant<16, 32, 64, 96, 128, 256>(static_cast<int>(head_dim), [&](auto dims) {
+      codes ? f(element, Float8{}, dims) : f(element, element, dims);
+    });
+  });
+  return found;
+}
 
 // Running attention of 16 * row_tiles rows. With g = lane / 4 and t = 2 (lane % 4), entries 2 r and 2 r + 1
 // belong to rows 16 r + g and 16 r + g + 8, columns t and t + 1 of each eight.

@@ -69,16 +69,11 @@ inline device::Grid blocks_of(int64_t items, int each) {
   return {static_cast<int>((items + each - 1) / each)};
 }
 
-// One thread per chunk.
+// One thread per item.
 constexpr int flat_threads = 256;
-struct FlatGrid {
-  explicit FlatGrid(int64_t chunks)
-      : threads(threads_for(chunks, flat_threads)), grid(blocks_of(chunks, threads)) {}
-  int threads;
-  device::Grid grid;
-};
+inline device::Grid flat_blocks(int64_t items) { return blocks_of(items, flat_threads); }
 __device__ inline int64_t flat_index() {
-  return static_cast<int64_t>(device::block_index().x) * device::block_threads() + device::thread_index();
+  return static_cast<int64_t>(device::block_index().x) * flat_threads + device::thread_index();
 }
 template <typename Int>
 constexpr Int chunks_of(Int width) {

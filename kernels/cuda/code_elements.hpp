@@ -138,16 +138,14 @@ __device__ inline float element_at(const CodeMatrix& m, const ColumnGroups& grou
   return element_of<bits>(m, byte >> column * bits % 8, factors_of<bits>(m, row, groups.of(column)));
 }
 
-// The rest of a product where elements do not hold their scale.
-__device__ inline float with_bias(const FinishArguments& a, float sum, int64_t column) {
-  return sum + (a.bias ? a.bias[column] : 0);
-}
-__device__ inline float finished(const FinishArguments& a, float sum, int64_t row, int64_t column) {
-  if (!a.codes.scaled) {
+// The rest of a product. bits: of an element; codes may not hold their scale.
+template <int bits>
+__device__ float finished(const FinishArguments& a, float sum, int64_t row, int64_t column) {
+  if (bits < 16 && !a.codes.scaled) {
     const float scale = scale_of(a.codes, column, 0);
     sum *= a.input_scales ? a.input_scales[row] * scale : scale;
   }
-  return with_bias(a, sum, column);
+  return sum + (a.bias ? a.bias[column] : 0);
 }
 
 }  // namespace maniple::cuda

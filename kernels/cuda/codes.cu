@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(flat_threads)
   if (row >= rows) return;
   const float sum = integers ? static_cast<float>(static_cast<const int32_t*>(sums)[i])
                              : static_cast<const float*>(sums)[i];
-  out[row * width + column] = static_cast<T>(finished(a, sum, row, column));
+  out[row * width + column] = static_cast<T>(finished<8>(a, sum, row, column));
 }
 
 template <typename T>
@@ -161,11 +161,11 @@ __global__ void __launch_bounds__(flat_threads)
 
 void expand_rows(Stream stream, const CodeMatrix& matrix, const int32_t* ids, int64_t first, int rows,
                  DType dtype, void* out, int count) {
-  const FlatGrid flat(static_cast<int64_t>(count) * (matrix.row_bytes / 16));
   with_element_type(dtype, [&]<typename T>(T) {
     with_alignment(vectors_fit(matrix.columns, out), [&](auto aligned) {
       launch(matrix.bits == 4 ? expand_chunk<4, aligned.value, T> : expand_chunk<8, aligned.value, T>,
-             flat.grid, flat.threads, 0, stream, matrix, ids, first, rows, static_cast<T*>(out), count);
+             flat_blocks(static_cast<int64_t>(count) * (matrix.row_bytes / 16)), flat_threads, 0, stream,
+             matrix, ids, first, rows, static_cast<T*>(out), count);
     });
   });
 }
@@ -178,10 +178,10 @@ void round_inputs(Stream stream, const RoundArguments& arguments) {
 
 void finish_sums(Stream stream, const FinishArguments& arguments, const void* sums, DType sum_type, int rows,
                  int columns, DType out_type, void* out, int64_t first_column, int64_t width) {
-  const FlatGrid flat(static_cast<int64_t>(rows) * columns);
   with_element_type(out_type, [&]<typename T>(T) {
-    launch(finish_sum<T>, flat.grid, flat.threads, 0, stream, arguments, sums, sum_type == DType::int32, rows,
-           columns, static_cast<T*>(out), first_column, width);
+    launch(finish_sum<T>, flat_blocks(static_cast<int64_t>(rows) * columns), flat_threads, 0, stream,
+           arguments, sums, sum_type == DType::int32, rows, columns, static_cast<T*>(out), first_column,
+           width);
   });
 }
 
@@ -194,10 +194,9 @@ void row_abs_maxima(Stream stream, DType dtype, const void* x, float* out, int r
 
 void gather_columns(Stream stream, DType dtype, const void* x, const int32_t* order, void* out, int tokens,
                     int part, int columns) {
-  const FlatGrid flat(static_cast<int64_t>(tokens) * columns);
   with_element_type(dtype, [&]<typename T>(T) {
-    launch(gather_column<T>, flat.grid, flat.threads, 0, stream, static_cast<const T*>(x), order,
-           static_cast<T*>(out), tokens, part, columns);
+    launch(gather_column<T>, flat_blocks(static_cast<int64_t>(tokens) * columns), flat_threads, 0, stream,
+           static_cast<const T*>(x), order, static_cast<T*>(out), tokens, part, columns);
   });
 }
 

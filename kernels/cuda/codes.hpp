@@ -65,9 +65,9 @@ void round_inputs(device::Stream stream, const RoundArguments& arguments);
 
 // What a sum of elements becomes: with the scales that it does not hold yet and the bias.
 struct FinishArguments {
-  CodeMatrix codes;
-  const float* input_scales;  // by row, or null
-  const float* bias;          // by column, or null
+  CodeMatrix codes = {};
+  const float* input_scales = nullptr;  // by row, or null
+  const float* bias = nullptr;          // by column, or null
 };
 // out[row, first_column + column] = the finished sum; sums: fp32 or int32; out: [rows, width] of out_type.
 void finish_sums(device::Stream stream, const FinishArguments& arguments, const void* sums, DType sum_type,

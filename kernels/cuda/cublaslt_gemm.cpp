@@ -43,20 +43,12 @@ UniqueHandle<LayoutHandle> column_major(DType dtype, int64_t rows, int64_t colum
   return UniqueHandle<LayoutHandle>(layout);
 }
 
-template <typename T>
-void set(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_t attribute, T value) {
-  check(cublaslt().matmul_set(operation, attribute, &value, sizeof value), "describing a product");
-}
-template <typename T>
-void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute, T value) {
-  check(cublaslt().preference_set(preference, attribute, &value, sizeof value),
-        "describing what an algorithm may use");
-}
-
-void set_columns(cublasLtMatrixLayout_t layout, int64_t columns) {
-  const auto value = static_cast<uint64_t>(columns);
-  check(cublaslt().layout_set(layout, CUBLASLT_MATRIX_LAYOUT_COLS, &value, sizeof value),
-        "describing a matrix");
+auto setter_of(cublasLtMatrixLayout_t) { return cublaslt().layout_set; }
+auto setter_of(cublasLtMatmulDesc_t) { return cublaslt().matmul_set; }
+auto setter_of(cublasLtMatmulPreference_t) { return cublaslt().preference_set; }
+template <typename Handle, typename Attribute, typename T>
+void set(Handle handle, Attribute attribute, T value) {
+  check(setter_of(handle)(handle, attribute, &value, sizeof value), "describing a product");
 }
 
 // Rows of x that share an algorithm: up to 1, 2, 3, 4, 6, 8, 12, 16 and so on.
@@ -73,6 +65,18 @@ bool refuses(cublasStatus_t result) {
 using PreferenceHandle = CublasLtHandle<cublasLtMatmulPreference_t, &CublasLt::preference_destroy>;
 
 }  // namespace
+
+const CublasLt& cublaslt() {
+  static const CublasLt opened{SharedLibrary(
+      MANIPLE_CUBLASLT, "the cuda backend multiplies matrices with it",
+      fmt::format(
+          "load the site's CUDA {0} (module load cuda) or add its library folder to LD_LIBRARY_PATH; "
+          "packages: "
+          "libcublas-{0}-* of NVIDIA's Debian repository, libcublas {0} of conda-forge, nvidia-cublas {0} of "
+          "PyPI; or use `backend` cpu",
+          CUBLAS_VER_MAJOR))};
+  return opened;
+}
 
 CublasLtGemm::CublasLtGemm(Device& device) : workspace_(device, DType::uint8, {workspace_bytes}) {
   cublasLtHandle_t handle;
@@ -154,8 +158,8 @@ void CublasLtGemm::prepare(ConstTensorView x, ConstTensorView weight, ConstTenso
 void CublasLtGemm::multiply(device::Stream stream, ConstTensorView x, ConstTensorView weight,
                             ConstTensorView bias, TensorView out, BlockScales scales) {
   const auto run = [&](Plan& plan) {
-    set_columns(plan.x.get(), x.shape[0]);
-    set_columns(plan.out.get(), x.shape[0]);
+    for (cublasLtMatrixLayout_t layout : {plan.x.get(), plan.out.get()})
+      set(layout, CUBLASLT_MATRIX_LAYOUT_COLS, static_cast<uint64_t>(x.shape[0]));
     if (!bias.empty()) set(plan.operation.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias.data);
     if (scales.x) {
       set(plan.operation.get(), CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, scales.weight);

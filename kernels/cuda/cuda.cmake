@@ -72,4 +72,4 @@ target_link_libraries(maniple_kernels PRIVATE CUDA::cudart_static)
 # The program tries this path first, at run time.
 get_target_property(cublaslt CUDA::cublasLt IMPORTED_LOCATION)
 cmake_path(REPLACE_FILENAME cublaslt libcublasLt.so.${CUDAToolkit_VERSION_MAJOR})
-set_source_files_properties(kernels/cuda/cublaslt.cpp PROPERTIES COMPILE_DEFINITIONS MANIPLE_CUBLASLT="${cublaslt}")
+set_source_files_properties(kernels/cuda/cublaslt_gemm.cpp PROPERTIES COMPILE_DEFINITIONS MANIPLE_CUBLASLT="${cublaslt}")

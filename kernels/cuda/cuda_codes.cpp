@@ -2,7 +2,6 @@
 #include <kernels/cuda/cuda_ops.hpp>
 #include <kernels/cuda/elementwise.hpp>
 #include <kernels/cuda/experts.hpp>
-#include <kernels/cuda/narrow.hpp>
 #include <kernels/cuda/skinny_gemm.hpp>
 #include <kernels/reference/codes.hpp>
 
@@ -88,20 +87,30 @@ std::vector<float> block_scales_of(Device& device, const Weight& weight) {
   return blocks;
 }
 
-// How many columns of out and rows of x a library multiplies at a time: what fits the scratch memory, in panels of about the same size.
+// What a library multiplies at a time: as many rows of x, and columns of out in panels of about the same size, as fit the scratch memory.
+// as_codes: it multiplies codes, with all of the weight; else the panels are elements.
 struct CodePanels {
-  int64_t columns, rows;
+  DType dtype, sum_type;
+  int64_t stride, columns, rows;  // stride: of rows of inputs
 
-  CodePanels(ConstTensorView x, const Weight& weight) {
-    const int64_t row = weight.columns * static_cast<int64_t>(size_of(x.dtype));
+  CodePanels(ConstTensorView x, const Weight& weight, bool as_codes)
+      : dtype(!as_codes                             ? x.dtype
+              : weight.format == WeightFormat::int8 ? DType::uint8
+                                                    : DType::fp8),
+        sum_type(dtype == DType::uint8 ? DType::int32 : DType::fp32),
+        stride(as_codes ? row_bytes_of(weight) : weight.columns),
+        columns(weight.rows) {
+    const int64_t row = stride * static_cast<int64_t>(size_of(dtype));
     const auto parts = [](int64_t whole, int64_t part) { return (whole + part - 1) / part; };
-    const int64_t most = std::min(panel_part.size() / row, int64_t{2048}),
-                  tile = std::min(most, int64_t{128});  // of the library
-    require(tile > 0, "a row of a weight fits the scratch memory");
-    const int64_t tiles = parts(weight.rows, tile), panels = parts(tiles, most / tile);
-    columns = std::min(weight.rows, parts(tiles, panels) * tile);
-    rows = std::min(
-        {std::max<int64_t>(x.shape[0], 1), sums_part.size() / (4 * columns), scales_part.size() / 4});
+    if (!as_codes) {
+      const int64_t most = std::min(panel_part.size() / row, int64_t{2048}),
+                    tile = std::min(most, int64_t{128});  // of the library
+      require(tile > 0, "a row of a weight fits the scratch memory");
+      const int64_t tiles = parts(weight.rows, tile), panels = parts(tiles, most / tile);
+      columns = std::min(weight.rows, parts(tiles, panels) * tile);
+    }
+    rows = std::min({std::max<int64_t>(x.shape[0], 1), sums_part.size() / (4 * columns),
+                     scales_part.size() / (4 * (as_codes ? weight.groups() : 1))});
     if (weight.activation != ActivationRule::none) rows = std::min(rows, inputs_part.size() / row);
     require(rows > 0, "rows of inputs fit the scratch memory");
   }
@@ -155,7 +164,7 @@ TensorView CudaOps::scratch(IndexRange bytes, DType dtype, const Shape& shape) {
   return view;
 }
 
-// Some rows of x as codes into out, [rows, stride], their scales into the scratch memory.
+// Some rows of x as codes into out, [rows, stride], bytes or of x's type; their scales into the scratch memory.
 RoundArguments CudaOps::rounding_of(ConstTensorView x, const Weight& weight, ConstTensorView row_maxima,
                                     IndexRange rows, TensorView out) {
   const bool given = weight.activation == ActivationRule::per_token && !row_maxima.empty();
@@ -171,7 +180,7 @@ RoundArguments CudaOps::rounding_of(ConstTensorView x, const Weight& weight, Con
           given ? row_maxima.shape[1] : 0,
           out.data,
           narrow(out.shape[1]),
-          false,
+          out.dtype != x.dtype,
           scratch(scales_part, DType::fp32, {rows.size()}).as<float>(),
           narrow(rows.size()),
           narrow(weight.columns),
@@ -180,10 +189,10 @@ RoundArguments CudaOps::rounding_of(ConstTensorView x, const Weight& weight, Con
 
 // Some rows of x as the weight takes them, [rows, stride]: x itself, or what is made of it in a part of the scratch memory.
 ConstTensorView CudaOps::rounded_inputs(ConstTensorView x, const Weight& weight, ConstTensorView row_maxima,
-                                        IndexRange rows, int64_t stride, IndexRange memory) {
+                                        IndexRange rows, DType dtype, int64_t stride, IndexRange memory) {
   const ConstTensorView part = x.rows(rows.begin, rows.size());
   if (takes_as_they_are(weight, part, stride)) return part;
-  const TensorView out = scratch(memory, x.dtype, {rows.size(), stride});
+  const TensorView out = scratch(memory, dtype, {rows.size(), stride});
   round_inputs(stream_, rounding_of(x, weight, row_maxima, rows, out));
   return out;
 }
@@ -196,41 +205,36 @@ FinishArguments CudaOps::finish_of(const Weight& weight, ConstTensorView bias) {
 
 bool CudaOps::multiply_few_rows(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
                                 ConstTensorView row_maxima, std::optional<GateActivation> gate) {
-  const SkinnyGemmWorkspace workspace{skinny_partials_.view().as<float>(),
-                                      skinny_arrivals_.view().as<int32_t>()};
-  SkinnyGemmArguments product{x.dtype,
-                              out.dtype,
-                              x.data,
-                              nullptr,
-                              nullptr,
-                              out.data,
-                              narrow(x.shape[0]),
-                              narrow(weight.rows),
-                              narrow(weight.columns),
-                              gate.has_value(),
-                              gate.value_or(GateActivation::silu)};
-  if (weight.format == WeightFormat::dense) {
-    product.weight = weight.packed.view().data;
-    product.bias = floats_of(bias);
-    return skinny_gemm(stream_, product, workspace);
-  }
-  if (product.m > max_code_rows || x.dtype == DType::fp32) return false;
-  const int64_t stride = padded(weight.columns);
-  product.x = rounded_inputs(x, weight, row_maxima, {0, product.m}, stride, inputs_part).data;
-  product.k = narrow(stride);
-  return dequant_gemm(stream_, {product, finish_of(weight, bias)}, workspace);
+  const bool dense = weight.format == WeightFormat::dense;
+  if (!dense && (x.shape[0] > max_code_rows || x.dtype == DType::fp32)) return false;
+  const int64_t k = dense ? weight.columns : padded(weight.columns);
+  return skinny_gemm(
+      stream_,
+      {x.dtype, out.dtype,
+       dense ? x.data : rounded_inputs(x, weight, row_maxima, {0, x.shape[0]}, x.dtype, k, inputs_part).data,
+       dense ? weight.packed.view().data : nullptr,
+       dense ? FinishArguments{.bias = floats_of(bias)} : finish_of(weight, bias), out.data,
+       narrow(x.shape[0]), narrow(weight.rows), narrow(k), gate.has_value(),
+       gate.value_or(GateActivation::silu)},
+      {skinny_partials_.view().as<float>(), skinny_arrivals_.view().as<int32_t>()});
 }
 
-// Tensors of the scratch memory for some rows of x, as many as fit.
-CudaOps::LibraryOperands CudaOps::library_operands(const Weight& weight, int64_t rows) {
-  const bool integers = weight.format == WeightFormat::int8;
-  const ConstTensorView codes{weight.packed.view().data, integers ? DType::uint8 : DType::fp8,
-                              weight.packed.view().shape};
-  const int64_t row_bytes = codes.shape[1];
-  rows = std::min({rows, inputs_part.size() / row_bytes, sums_part.size() / (4 * weight.rows),
-                   scales_part.size() / (4 * weight.groups())});
-  return {codes, scratch(inputs_part, codes.dtype, {rows, row_bytes}),
-          scratch(sums_part, integers ? DType::int32 : DType::fp32, {rows, weight.rows})};
+// Columns of the weight as a library multiplies them.
+ConstTensorView CudaOps::panel_of(const Weight& weight, DType dtype, int64_t columns) {
+  if (dtype == DType::uint8 || dtype == DType::fp8)
+    return {weight.packed.view().data, dtype, weight.packed.view().shape};
+  return scratch(panel_part, dtype, {columns, weight.columns});
+}
+
+void CudaOps::prepare_panels(ConstTensorView x, const Weight& weight, bool as_codes) {
+  const CodePanels panels(x, weight, as_codes);
+  const std::byte* const inputs = weight.activation == ActivationRule::none ? x.data : scratch_.view().data;
+  for (const int64_t columns : {panels.columns, weight.rows % panels.columns})
+    if (columns > 0)
+      gemm_->prepare({inputs, panels.dtype, {panels.rows, panels.stride}},
+                     panel_of(weight, panels.dtype, columns), {},
+                     scratch(sums_part, panels.sum_type, {panels.rows, columns}),
+                     as_codes && weight.activation == ActivationRule::per_group);
 }
 
 bool CudaOps::prepare_by_library(ConstTensorView x, const Weight& weight) {
@@ -238,9 +242,8 @@ bool CudaOps::prepare_by_library(ConstTensorView x, const Weight& weight) {
   const auto [trial, first] = trials_.try_emplace({weight.format, weight.activation});
   if (first) trial->second = try_library(weight.format, weight.activation);
   if (trial->second != Trial::right || !take_by_library(weight)) return false;
-  const LibraryOperands most = library_operands(weight, std::max<int64_t>(x.shape[0], 1));
   try {
-    gemm_->prepare(most.inputs, most.codes, {}, most.sums, weight.activation == ActivationRule::per_group);
+    prepare_panels(x, weight, true);
   } catch (const Error&) {  // the library does not compute this shape
     return library_products_.erase(weight.packed.view().data), false;
   }
@@ -297,7 +300,7 @@ CudaOps::Trial CudaOps::try_library(WeightFormat format, ActivationRule rule) {
   require(take_by_library(weight), "blocks of the trial have one scale");
   Trial result = Trial::refused;
   try {
-    multiply_by_library(x, weight, {}, out, {});
+    multiply_codes(x, weight, {}, out, {});
     const std::vector<float> theirs = downloaded();
     // Tensor cores add e4m3 products with fewer bits than fp32 has. A scale in a wrong place is far outside of this.
     const float bound = e4m3 ? std::ranges::max(ours) / 256 : 0;
@@ -307,26 +310,6 @@ CudaOps::Trial CudaOps::try_library(WeightFormat format, ActivationRule rule) {
   }
   library_products_.erase(weight.packed.view().data);
   return result;
-}
-
-bool CudaOps::multiply_by_library(ConstTensorView x, const Weight& weight, ConstTensorView bias,
-                                  TensorView out, ConstTensorView row_maxima) {
-  const auto product = library_products_.find(weight.packed.view().data);
-  if (product == library_products_.end()) return false;
-  const float* const block_scales = product->second.view().as<float>();
-  for (int64_t row = 0; row < x.shape[0];) {
-    const auto [codes, inputs, sums] = library_operands(weight, x.shape[0] - row);
-    const int64_t rows = inputs.shape[0];
-    RoundArguments rounding = rounding_of(x, weight, row_maxima, {row, row + rows}, inputs);
-    rounding.bytes = true;
-    round_inputs(stream_, rounding);
-    gemm_->multiply(stream_, inputs, codes, {}, sums,
-                    block_scales ? BlockScales{rounding.input_scales, block_scales} : BlockScales{});
-    finish_sums(stream_, finish_of(weight, bias), sums.data, sums.dtype, narrow(rows), narrow(weight.rows),
-                out.dtype, out.rows(row, rows).data, 0, weight.rows);
-    row += rows;
-  }
-  return true;
 }
 
 std::string CudaOps::warning() const {
@@ -340,20 +323,26 @@ std::string CudaOps::warning() const {
 
 void CudaOps::multiply_codes(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
                              ConstTensorView row_maxima) {
-  if (multiply_by_library(x, weight, bias, out, row_maxima)) return;
-  const CodePanels panels(x, weight);
+  const auto product = library_products_.find(weight.packed.view().data);
+  const bool as_codes = product != library_products_.end();
+  const float* const block_scales = as_codes ? floats_of(product->second) : nullptr;
+  const CodePanels panels(x, weight, as_codes);
   const FinishArguments finish = finish_of(weight, bias);
   for (int64_t row = 0; row < x.shape[0]; row += panels.rows) {
     const int64_t rows = std::min(panels.rows, x.shape[0] - row);
     const ConstTensorView inputs =
-        rounded_inputs(x, weight, row_maxima, {row, row + rows}, weight.columns, inputs_part);
+        rounded_inputs(x, weight, row_maxima, {row, row + rows}, panels.dtype, panels.stride, inputs_part);
     for (int64_t column = 0; column < weight.rows; column += panels.columns) {
       const int64_t columns = std::min(panels.columns, weight.rows - column);
-      const TensorView panel = scratch(panel_part, x.dtype, {columns, weight.columns}),
-                       sums = scratch(sums_part, DType::fp32, {rows, columns});
-      expand_rows(stream_, finish.codes, nullptr, column, narrow(weight.rows), x.dtype, panel.data,
-                  narrow(columns));
-      gemm_->multiply(stream_, inputs, panel, {}, sums);
+      const ConstTensorView panel = panel_of(weight, panels.dtype, columns);
+      const TensorView sums = scratch(sums_part, panels.sum_type, {rows, columns});
+      if (!as_codes)
+        expand_rows(stream_, finish.codes, nullptr, column, narrow(weight.rows), panel.dtype,
+                    scratch_.view().data + panel_part.begin, narrow(columns));
+      gemm_->multiply(stream_, inputs, panel, {}, sums,
+                      block_scales
+                          ? BlockScales{scratch(scales_part, DType::fp32, {1}).as<float>(), block_scales}
+                          : BlockScales{});
       finish_sums(stream_, finish, sums.data, sums.dtype, narrow(rows), narrow(columns), out.dtype,
                   out.rows(row, rows).data, column, weight.rows);
     }
@@ -382,7 +371,7 @@ void CudaOps::multiply_grouped_codes(GroupedArguments product, ConstTensorView x
       std::min(inputs.size() / (stride * static_cast<int64_t>(size_of(x.dtype))), scales_part.size() / 4);
   bool ready = takes_as_they_are(first, x, stride);
   if (!ready && product.x_rows && first.activation != ActivationRule::fixed && x.shape[0] <= fitting) {
-    product.x = rounded_inputs(x, first, row_maxima, {0, x.shape[0]}, stride, inputs).data;
+    product.x = rounded_inputs(x, first, row_maxima, {0, x.shape[0]}, x.dtype, stride, inputs).data;
     ready = true;
   }
   if (ready) return grouped_product(stream_, product);
@@ -405,13 +394,7 @@ void CudaOps::multiply_grouped_codes(GroupedArguments product, ConstTensorView x
 
 void CudaOps::prepare_matmul(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out) {
   if (weight.format == WeightFormat::dense) return gemm_->prepare(x, weight.packed, bias, out);
-  if (prepare_by_library(x, weight)) return;
-  const CodePanels panels(x, weight);
-  for (const int64_t columns : {panels.columns, weight.rows % panels.columns})
-    if (columns > 0)
-      gemm_->prepare({x.data, x.dtype, {panels.rows, weight.columns}},
-                     scratch(panel_part, x.dtype, {columns, weight.columns}), {},
-                     scratch(sums_part, DType::fp32, {panels.rows, columns}));
+  if (!prepare_by_library(x, weight)) prepare_panels(x, weight, false);
 }
 
 void CudaOps::embed(ConstTensorView ids, const Weight& table, IndexRange vocabulary, TensorView out) {

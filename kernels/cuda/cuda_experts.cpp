@@ -2,7 +2,6 @@
 #include <kernels/cuda/cuda_ops.hpp>
 #include <kernels/cuda/elementwise.hpp>
 #include <kernels/cuda/experts.hpp>
-#include <kernels/cuda/narrow.hpp>
 #include <kernels/cuda/skinny_gemm.hpp>
 
 #include <algorithm>
@@ -12,19 +11,20 @@ namespace maniple::cuda {
 
 namespace {
 
-// Returns the bound of the rows.
+// Returns the bound of the rows. logits: written only with a product.
 int64_t route_rows(device::Stream stream, const Router& router, const Routing& routing, const float* logits,
                    const RouterProduct& product = {}) {
   const int64_t tokens = routing.chosen.shape[0], all = routing.counts.shape[0];
-  route_tokens(stream, product,
+  route_tokens(stream,
                {narrow(router.per_token), router.normalise, router.scoring == RouterScoring::sigmoid,
                 router.group_score == GroupScore::top2, narrow(router.groups), narrow(router.kept_groups),
                 router.epsilon, router.scale, floats_of(router.bias), floats_of(router.logit_bias)},
-               {logits, routing.past_lengths.empty() ? nullptr : routing.past_lengths.as<int32_t>(),
-                narrow(tokens), narrow(all), narrow(routing.experts.begin), narrow(routing.experts.size()),
+               {const_cast<float*>(logits),
+                routing.past_lengths.empty() ? nullptr : routing.past_lengths.as<int32_t>(), narrow(tokens),
+                narrow(all), narrow(routing.experts.begin), narrow(routing.experts.size()),
                 narrow(routing.chosen.shape[1]), routing.tokens.as<int32_t>(), routing.weights.as<float>(),
                 routing.offsets.as<int32_t>(), routing.chosen.as<int32_t>(), routing.places.as<int32_t>(),
-                routing.counts.as<int32_t>()});
+                routing.counts.as<int32_t>(), product});
   return routing.tokens.shape[0];
 }
 
@@ -41,9 +41,8 @@ std::optional<int64_t> CudaOps::matmul_route(ConstTensorView x, const Weight& ga
   if (x.shape[0] > max_routed_tokens || x.shape[0] * gate.rows > skinny_partial_floats ||
       gate.columns % 8 != 0 || !is_aligned(x))
     return {};
-  float* const logits = skinny_partials_.view().as<float>();
-  return route_rows(stream_, router, routing, logits,
-                    {x.dtype, x.data, gate.packed.view().as<float>(), narrow(gate.columns), logits,
+  return route_rows(stream_, router, routing, skinny_partials_.view().as<float>(),
+                    {x.dtype, x.data, gate.packed.view().as<float>(), narrow(gate.columns),
                      skinny_arrivals_.view().as<int32_t>()});
 }
 
@@ -116,7 +115,7 @@ void CudaOps::combine(ConstTensorView rows, const Routing& routing, ConstTensorV
 
 void CudaOps::widen(ConstTensorView x, TensorView out) {
   contract::widen(x, out);
-  cuda::widen(stream_, x.dtype, x.data, out.as<float>(), x.shape.elements());
+  convert(stream_, x.dtype, x.data, out.dtype, out.data, x.shape.elements());
 }
 
 }  // namespace maniple::cuda

@@ -1,7 +1,5 @@
 #include <kernels/contracts.hpp>
 #include <kernels/cuda/cuda_ops.hpp>
-#include <kernels/cuda/latent.hpp>
-#include <kernels/cuda/narrow.hpp>
 #include <kernels/paged_rows.hpp>
 
 namespace maniple::cuda {

@@ -1,8 +1,6 @@
 #include <kernels/contracts.hpp>
-#include <kernels/cuda/attention_prefill.hpp>
 #include <kernels/cuda/cuda_ops.hpp>
 #include <kernels/cuda/elementwise.hpp>
-#include <kernels/cuda/narrow.hpp>
 #include <kernels/cuda/sampling.hpp>
 #include <kernels/cuda/skinny_gemm.hpp>
 #include <kernels/paged_rows.hpp>
@@ -38,7 +36,7 @@ CudaOps::CudaOps(Device& device, device::Stream stream, std::unique_ptr<Gemm> ge
 ConstTensorView CudaOps::rounded_bias(ConstTensorView bias, DType dtype) {
   if (bias.empty() || dtype == DType::fp32) return bias;
   require(bias.shape[0] <= max_biased_columns, "columns of a biased product");
-  round_to(stream_, dtype, bias.as<float>(), bias_.view().data, narrow(bias.shape[0]));
+  convert(stream_, bias.dtype, bias.data, dtype, bias_.view().data, bias.shape[0]);
   return {bias_.view().data, dtype, bias.shape};
 }
 
@@ -267,7 +265,7 @@ void CudaOps::filter_logits(ConstTensorView gathered, int64_t vocabulary_size, C
   const bool in_place = static_cast<size_t>(gathered.shape[1]) == rows.size();
   const Logits logits{gathered.as<float>(), narrow(gathered.shape[1]), narrow(gathered.shape[2]), 0,
                       narrow(vocabulary_size)};
-  require(vocabulary_size < (1 << 24), "filter_logits: ids that an fp32 holds");  // Ties
+  require(vocabulary_size < (1 << 24), "filter_logits: sums of probabilities that 64 bits hold");
   require(filter_bytes(logits) <= scratch_bytes, "filter_logits: room for a row");
   cuda::filter_logits(stream_, logits, in_place, listed.as<int32_t>(), narrow(listed.shape[0]), rows.data(),
                       {scratch_.view().data, scratch_.view().bytes()}, cuts.data());

@@ -2,14 +2,17 @@
 // emulation, so it uses the device only through its interface and its stream.
 #pragma once
 
-#include <kernels/cuda/attention_decode.hpp>
+#include <kernels/cuda/attention.hpp>
 #include <kernels/cuda/codes.hpp>
 #include <kernels/cuda/gemm.hpp>
 #include <kernels/ops.hpp>
+#include <kernels/support/check.hpp>
 
+#include <concepts>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 namespace maniple::cuda {
 
@@ -17,6 +20,11 @@ struct GroupedArguments;
 
 inline constexpr int64_t scratch_bytes = int64_t{128} << 20;
 
+// Sizes of tensors as kernels take them.
+inline int narrow(std::integral auto number) {
+  require(number >= 0 && std::in_range<int>(number), "a size beyond the range of a kernel's int");
+  return static_cast<int>(number);
+}
 // Of an fp32 tensor, or null.
 inline const float* floats_of(ConstTensorView view) { return view.empty() ? nullptr : view.as<float>(); }
 // For vectors.
@@ -73,23 +81,18 @@ class CudaOps : public Ops {
                          ConstTensorView row_maxima, std::optional<GateActivation> gate);
   void multiply_codes(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
                       ConstTensorView row_maxima);
-  // Where both operands are codes and the library was found to multiply them right (prepare_matmul).
-  struct LibraryOperands {
-    ConstTensorView codes;  // of the weight
-    TensorView inputs, sums;
-  };
-  LibraryOperands library_operands(const Weight& weight, int64_t rows);
+  ConstTensorView panel_of(const Weight& weight, DType dtype, int64_t columns);
+  void prepare_panels(ConstTensorView x, const Weight& weight, bool as_codes);
+  // Where both operands are codes and the library was found to multiply them right.
   bool prepare_by_library(ConstTensorView x, const Weight& weight);
   enum class Trial : uint8_t { right, refused, wrong };
   Trial try_library(WeightFormat format, ActivationRule rule);
   // Makes the library multiply this weight. False where it cannot: rows of a block differ in scale.
   bool take_by_library(const Weight& weight);
-  bool multiply_by_library(ConstTensorView x, const Weight& weight, ConstTensorView bias, TensorView out,
-                           ConstTensorView row_maxima);
   RoundArguments rounding_of(ConstTensorView x, const Weight& weight, ConstTensorView row_maxima,
                              IndexRange rows, TensorView out);
   ConstTensorView rounded_inputs(ConstTensorView x, const Weight& weight, ConstTensorView row_maxima,
-                                 IndexRange rows, int64_t stride, IndexRange memory);
+                                 IndexRange rows, DType dtype, int64_t stride, IndexRange memory);
   FinishArguments finish_of(const Weight& weight, ConstTensorView bias);
   // Memory of scratch_ from a number of bytes on, up to another.
   TensorView scratch(IndexRange bytes, DType dtype, const Shape& shape);

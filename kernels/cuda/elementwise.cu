@@ -83,14 +83,6 @@ __global__ void __launch_bounds__(flat_threads)
     out[place + i] = 0 <= row && row < table_rows ? table[row * row_words + i] : Word{};
 }
 
-template <typename From, typename To>
-void convert(Stream stream, const From* x, To* out, int64_t count) {
-  const FlatGrid flat(chunks_of(count));
-  with_alignment(vectors_fit(count, x, out), [&](auto aligned) {
-    launch(convert_chunk<From, To, aligned.value>, flat.grid, flat.threads, 0, stream, x, out, count);
-  });
-}
-
 }  // namespace
 
 void norm_rows(Stream stream, const NormArguments& a) {
@@ -106,30 +98,32 @@ void norm_rows(Stream stream, const NormArguments& a) {
 
 void gate_mul(Stream stream, GateActivation activation, DType dtype, const void* gate_up, void* out,
               int64_t rows, int width) {
-  const FlatGrid flat(rows * chunks_of(width));
   with_element_type(dtype, [&]<typename T>(T) {
     with_alignment(vectors_fit(width, gate_up, out), [&](auto aligned) {
-      launch_early(gate_mul_chunk<T, aligned.value>, flat.grid, flat.threads, 0, stream, activation,
-                   static_cast<const T*>(gate_up), static_cast<T*>(out), rows, width);
+      launch_early(gate_mul_chunk<T, aligned.value>, flat_blocks(rows * chunks_of(width)), flat_threads, 0,
+                   stream, activation, static_cast<const T*>(gate_up), static_cast<T*>(out), rows, width);
     });
   });
 }
 
 void add(Stream stream, const SumArguments& s) {
-  const FlatGrid flat(s.rows * chunks_of(s.width));
   with_element_types(s.dtype, s.b_type, [&]<typename T, typename Added>(T, Added) {
     with_alignment(vectors_fit(s.width, s.a, s.b, s.out), [&](auto aligned) {
-      launch(add_chunk<T, Added, aligned.value>, flat.grid, flat.threads, 0, stream, s);
+      launch(add_chunk<T, Added, aligned.value>, flat_blocks(s.rows * chunks_of(s.width)), flat_threads, 0,
+             stream, s);
     });
   });
 }
 
-void round_to(Stream stream, DType dtype, const float* x, void* out, int count) {
-  with_element_type(dtype, [&](auto to) { convert(stream, x, static_cast<decltype(to)*>(out), count); });
-}
-
-void widen(Stream stream, DType dtype, const void* x, float* out, int64_t count) {
-  with_element_type(dtype, [&](auto t) { convert(stream, static_cast<const decltype(t)*>(x), out, count); });
+void convert(Stream stream, DType from, const void* x, DType to, void* out, int64_t count) {
+  const auto launch_instance = [&]<typename From, typename To>(From, To) {
+    with_alignment(vectors_fit(count, x, out), [&](auto aligned) {
+      launch(convert_chunk<From, To, aligned.value>, flat_blocks(chunks_of(count)), flat_threads, 0, stream,
+             static_cast<const From*>(x), static_cast<To*>(out), count);
+    });
+  };
+  if (from == DType::fp32) return with_element_type(to, [&](auto t) { launch_instance(float{}, t); });
+  with_element_type(from, [&](auto t) { launch_instance(t, float{}); });
 }
 
 void gather_rows(Stream stream, const int32_t* ids, int64_t first, int64_t table_rows, const void* table,

@@ -40,10 +40,8 @@ struct SumArguments {
   const float* gate = nullptr;
 };
 void add(device::Stream stream, const SumArguments& arguments);
-// out = x, rounded to dtype.
-void round_to(device::Stream stream, DType dtype, const float* x, void* out, int count);
-// out = x in fp32.
-void widen(device::Stream stream, DType dtype, const void* x, float* out, int64_t count);
+// out = x, rounded or widened: one of both is fp32.
+void convert(device::Stream stream, DType from, const void* x, DType to, void* out, int64_t count);
 // out[i] = table[ids[i] - first], zeros for rows outside of [0, table_rows). row_bytes is even.
 void gather_rows(device::Stream stream, const int32_t* ids, int64_t first, int64_t table_rows,
                  const void* table, void* out, int count, int64_t row_bytes);

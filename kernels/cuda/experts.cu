@@ -124,35 +124,39 @@ __device__ void choose(const RouterArguments& r, const RoutingArguments& a, int6
   DEVICE_ROLLED for (int i = place + lane_index(); i < a.most; i += 32) chosen[i] = places[i] = -1;
 }
 
-__global__ void __launch_bounds__(32 * warps, 5) choose_experts(RouterArguments r, RoutingArguments a) {
-  const int token = block_index().x * warps + warp_index();
-  if (token < a.tokens) choose(r, a, token, reinterpret_cast<float*>(shared_memory()));
-}
-
-// Block (e, i) multiplies the i-th `warps` tokens by expert e's row of the gate, in an order that does not depend on their number. The
-// last block of these tokens chooses.
+// The logits of some tokens for one expert, in an order of sums that does not depend on their number.
 template <typename T>
-__global__ void __launch_bounds__(32 * warps, 5)
-    multiply_and_choose(RouterProduct p, RouterArguments r, RoutingArguments a) {
-  const int expert = block_index().x, first = block_index().y * warps, tokens = a.tokens - first;
-  const T* const x = static_cast<const T*>(p.x) + static_cast<int64_t>(first) * p.k;
+__device__ void multiply_gate(const RoutingArguments& a, int expert, int first, float* memory) {
+  const T* const x = static_cast<const T*>(a.product.x) + static_cast<int64_t>(first) * a.product.k;
+  const int tokens = a.tokens - first;
   float sums[warps] = {};
-  for (int at = chunk_size * thread_index(); at < p.k; at += chunk_size * block_threads()) {
-    const Chunk weights = load_chunk<true>(p.gate + static_cast<int64_t>(expert) * p.k, at, p.k);
+  for (int at = chunk_size * thread_index(); at < a.product.k; at += chunk_size * block_threads()) {
+    const Chunk weights =
+        load_chunk<true>(a.product.gate + static_cast<int64_t>(expert) * a.product.k, at, a.product.k);
     for (int t = 0; t < warps && t < tokens; ++t) {
-      const Chunk inputs = load_chunk<true>(x + static_cast<int64_t>(t) * p.k, at, p.k);
+      const Chunk inputs = load_chunk<true>(x + static_cast<int64_t>(t) * a.product.k, at, a.product.k);
       for (int i = 0; i < chunk_size; ++i) sums[t] += inputs.values[i] * weights.values[i];
     }
   }
-  int& arrived = *reinterpret_cast<int*>(shared_memory());
-  float* const memory = reinterpret_cast<float*>(shared_memory()) + 1;
   for (int t = 0; t < warps && t < tokens; ++t) {
     const float sum = block_sum(sums[t], memory);
-    if (thread_index() == 0) p.logits[static_cast<int64_t>(first + t) * a.all_experts + expert] = sum;
+    if (thread_index() == 0) a.logits[static_cast<int64_t>(first + t) * a.all_experts + expert] = sum;
   }
-  if (!is_last_to_arrive(p.arrivals + block_index().y, a.all_experts, arrived)) return;
-  memory_fence();
-  if (warp_index() < tokens) choose(r, a, first + warp_index(), memory);
+}
+
+// Block (e, i) makes the logits of expert e for the i-th `warps` tokens, and the last block of these tokens chooses; where logits are
+// there, they have one block.
+template <typename T>
+__global__ void __launch_bounds__(32 * warps, 5) choose_experts(RouterArguments r, RoutingArguments a) {
+  const int first = block_index().y * warps;
+  int& arrived = *reinterpret_cast<int*>(shared_memory());
+  float* const memory = reinterpret_cast<float*>(shared_memory()) + 1;
+  if (a.product.x) {
+    multiply_gate<T>(a, block_index().x, first, memory);
+    if (!is_last_to_arrive(a.product.arrivals + block_index().y, a.all_experts, arrived)) return;
+    memory_fence();
+  }
+  if (first + warp_index() < a.tokens) choose(r, a, first + warp_index(), memory);
 }
 
 // One block per expert of this rank: it counts the choices of smaller ones, then numbers its own in the order of tokens.
@@ -238,16 +242,12 @@ __global__ void __launch_bounds__(combine_threads) combine_column(CombineArgumen
 
 }  // namespace
 
-void route_tokens(Stream stream, const RouterProduct& p, const RouterArguments& r,
-                  const RoutingArguments& a) {
-  const int floats = warps * (a.all_experts + r.groups), tiles = (a.tokens + warps - 1) / warps;
-  if (p.x)
-    with_element_type(p.dtype, [&]<typename T>(T) {
-      launch(multiply_and_choose<T>, {a.all_experts, tiles}, 32 * warps,
-             sizeof(float) * static_cast<size_t>(1 + floats), stream, p, r, a);
-    });
-  else
-    launch(choose_experts, {tiles}, 32 * warps, sizeof(float) * static_cast<size_t>(floats), stream, r, a);
+void route_tokens(Stream stream, const RouterArguments& r, const RoutingArguments& a) {
+  const int floats = 1 + warps * (a.all_experts + r.groups);
+  with_element_type(a.product.dtype, [&]<typename T>(T) {
+    launch(choose_experts<T>, {a.product.x ? a.all_experts : 1, (a.tokens + warps - 1) / warps}, 32 * warps,
+           sizeof(float) * static_cast<size_t>(floats), stream, r, a);
+  });
   launch(order_rows, {a.experts}, order_threads, order_threads / 32 * sizeof(int), stream, a);
 }
 

@@ -22,18 +22,17 @@ struct RouterArguments {
 };
 // Of more tokens the library multiplies.
 inline constexpr int max_routed_tokens = 64;
-// Where logits come from: x widened to fp32, times the gate's rows; of both each row begins at a multiple of sixteen bytes. Without x they
+// Where logits are made: x widened to fp32, times the gate's rows; of both each row begins at a multiple of sixteen bytes. Without x they
 // are there already.
 struct RouterProduct {
   DType dtype = DType::fp32;    // of x
   const void* x = nullptr;      // [tokens, k]
   const float* gate = nullptr;  // [all_experts, k]
   int k = 0;
-  float* logits = nullptr;      // those of RoutingArguments
   int32_t* arrivals = nullptr;  // one for eight tokens; zero before the call, and left zero
 };
 struct RoutingArguments {
-  const float* logits;          // [tokens, all_experts]
+  float* logits;                // [tokens, all_experts]
   const int32_t* past_lengths;  // [tokens] or null; a negative one: the token chooses nobody
   int tokens;
   int all_experts;
@@ -46,9 +45,9 @@ struct RoutingArguments {
   int32_t* chosen;   // [tokens, most]
   int32_t* places;
   int32_t* counts;  // [all_experts]
+  RouterProduct product = {};
 };
-void route_tokens(device::Stream stream, const RouterProduct& product, const RouterArguments& router,
-                  const RoutingArguments& arguments);
+void route_tokens(device::Stream stream, const RouterArguments& router, const RoutingArguments& arguments);
 
 struct GroupedArguments {
   DType dtype;                 // of x and weights

@@ -7,7 +7,6 @@ using namespace device;
 
 namespace {
 
-constexpr int max_threads = 512;
 constexpr int row_threads = 1024;  // of a block that reads whole parts of rows: more loads are on their way
 
 constexpr int digit_bits = 11, num_bins = 1 << digit_bits, rest_bits = 32 - 2 * digit_bits;
@@ -20,17 +19,12 @@ struct Reach {
   double wanted;                     // of both together
 };
 
-// Threads whose largest entries are one group's.
-constexpr int group_threads = 4, num_groups = max_threads / group_threads;
-
 struct FilterScratch {
   uint32_t low[num_bins], high[num_bins];  // the halves of sums
   Reach reach;
   unsigned long long sums[row_threads / 32];
-  int counts[row_threads / 32], found, beyond;
+  int counts[row_threads / 32], before;
   int32_t id;
-  TokenLogit bound, best[num_groups];
-  TokenLogit tokens[max_largest_logits];
 
   // Shared memory adds 32 bits at once, 64 only by trial.
   __device__ void add(uint32_t bin, unsigned long long weight) {
@@ -93,11 +87,23 @@ __device__ void find_digit(int unknown, Wanted wanted_of) {
   synchronize_block();
 }
 
-// Of the entries with the key that was found, as many as the sum needs.
+// Where the sum of weights, in the order of keys, first reaches wanted(sum of all); the key there is not below `lowest`. begun: with all
+// digits but these of so many bits.
+template <typename Entries, typename Wanted, typename Weight>
+__device__ const Reach& where_sum_reaches(const Entries& entries, Wanted wanted_of, Weight weight,
+                                          uint32_t lowest = 0, const Reach& begun = {}, int unknown = 32) {
+  if (thread_index() == 0) filter_scratch().reach = begun;  // stays where nothing has a weight
+  for (; unknown > 0; unknown -= digit_bits) {
+    add_weights(entries, unknown, weight, lowest);
+    find_digit(unknown, wanted_of);
+  }
+  return filter_scratch().reach;
+}
+
+// Of the entries with the key that was found, as many as the sum needs, by ascending id.
 template <typename Entries, typename Weight>
-__device__ Cut cut_of_reach(const Entries& entries, Weight weight) {
+__device__ Cut cut_of_reach(const Entries& entries, Weight weight, const Reach& reach) {
   FilterScratch& scratch = filter_scratch();
-  const Reach& reach = scratch.reach;
   const unsigned long long each = weight(reach.key), ties = reach.inside / each;
   const auto taken = first_where(0ull, ties, [&](unsigned long long number) {
     return static_cast<double>(reach.above + number * each) >= reach.wanted;
@@ -107,96 +113,11 @@ __device__ Cut cut_of_reach(const Entries& entries, Weight weight) {
           taken < ties ? entries.tie(logit, static_cast<int>(taken), scratch.counts, &scratch.id) : INT_MAX};
 }
 
-// Where the sum of weights, in the order (logit descending, id ascending), first reaches wanted(sum of all); the key there is not below
-// `lowest`. begun: with all digits but these of so many bits.
-template <typename Entries, typename Wanted, typename Weight>
-__device__ Cut where_sum_reaches(const Entries& entries, Wanted wanted_of, Weight weight, uint32_t lowest = 0,
-                                 const Reach& begun = {}, int unknown = 32) {
-  if (thread_index() == 0) filter_scratch().reach = begun;  // stays where nothing has a weight
-  for (; unknown > 0; unknown -= digit_bits) {
-    add_weights(entries, unknown, weight, lowest);
-    find_digit(unknown, wanted_of);
-  }
-  return cut_of_reach(entries, weight);
-}
-
-// Of all entries the n-th, or the last.
+// The logit of the n-th entry, or of the last.
 template <typename Entries>
-__device__ Cut nth(const Entries& entries, int n) {
-  return where_sum_reaches(
-      entries, [&](double all) { return fmin(all, n); }, [](uint32_t) { return 1ull; });
-}
-
-// Collects the entries that the cut keeps, as many as there is room for, and counts those with its logit beyond it. takes_part: this thread
-// may have one.
-template <typename Entries>
-__device__ void collect(const Entries& entries, const Cut cut, bool takes_part = true) {
-  FilterScratch& scratch = filter_scratch();
-  if (thread_index() == 0) scratch.found = scratch.beyond = 0;
-  synchronize_block();
-  int beyond = 0;
-  if (takes_part)
-    entries.for_each([&](int32_t id, float logit, int) {
-      const TokenLogit token{id, nan_to_lowest(logit)};
-      if (id == INT_MAX) return;
-      if (!cut.keeps(token)) {
-        beyond += token.logit == cut.logit;
-        return;
-      }
-      const int at = atomic_add(&scratch.found, 1);
-      if (at < max_largest_logits) scratch.tokens[at] = token;
-    });
-  if (beyond > 0) atomic_add(&scratch.beyond, beyond);
-  synchronize_block();
-}
-
-// The most-th of the first entries of all groups: the first `most` of all entries are not beyond it, and few others. takes_part: whether
-// this thread may have one of them.
-template <typename Entries>
-__device__ Cut bound_of_first(const Entries& entries, int most, bool& takes_part) {
-  FilterScratch& scratch = filter_scratch();
-  TokenLogit best{INT_MAX - max_threads + thread_index(), -INFINITY};  // of no entry, and of no other thread
-  entries.for_each([&](int32_t id, float logit, int) {
-    if (logit > best.logit) best = {id, logit};
-  });
-  const float mine = best.logit;
-  const int group = thread_index() / group_threads, member = thread_index() % group_threads;
-  for (int mask = 1; mask < group_threads; mask *= 2)
-    if (const TokenLogit other = shuffle_xor(best, mask); Cut{best.logit, best.id}.keeps(other)) best = other;
-  if (member == 0) scratch.best[group] = best;
-  synchronize_block();
-  int place = 0;  // of this group, from 1
-  for (int other = member; other < num_groups; other += group_threads)
-    place += Cut{best.logit, best.id}.keeps(scratch.best[other]);
-  for (int mask = 1; mask < group_threads; mask *= 2) place += shuffle_xor(place, mask);
-  if (member == 0 && place == most) scratch.bound = best;
-  synchronize_block();
-  takes_part = mine >= scratch.bound.logit;
-  return {scratch.bound.logit, scratch.bound.id};
-}
-
-// Writes the first `most` entries in their order, and the number of further ones with the logit of the last.
-template <typename Entries>
-__device__ void list_first(const Entries& entries, int most, TokenLogit* out, int32_t* further) {
-  const FilterScratch& scratch = filter_scratch();
-  bool takes_part = true;
-  Cut cut = most <= num_groups ? bound_of_first(entries, most, takes_part) : nth(entries, most);
-  collect(entries, cut, takes_part);
-  if (scratch.found > max_largest_logits) collect(entries, cut = nth(entries, most));
-  for (int i = thread_index(); i < scratch.found || i < most; i += block_threads()) {
-    const bool is_entry = i < scratch.found;
-    const TokenLogit token = is_entry ? scratch.tokens[i] : TokenLogit{INT_MAX, -INFINITY};
-    // Entries before this one; those with its logit or a larger one.
-    int place = is_entry ? -1 : i, reached = is_entry ? 0 : most;
-    for (int other = 0; other < scratch.found && is_entry; ++other) {
-      place += Cut{token.logit, token.id}.keeps(scratch.tokens[other]);
-      reached += scratch.tokens[other].logit >= token.logit;
-    }
-    if (place < most) out[place] = token;
-    if (further && place == most - 1)
-      *further =
-          reached - most + (token.logit == cut.logit ? scratch.beyond : 0) + entries.further(token.logit);
-  }
+__device__ float nth_logit(const Entries& entries, int n) {
+  const auto wanted = [&](double all) { return fmin(all, n); };
+  return logit_of(where_sum_reaches(entries, wanted, [](uint32_t) { return 1ull; }).key);
 }
 
 // What min_p and top_p leave of the entries from a key on. largest: of all. most: no fewer than there are entries.
@@ -231,19 +152,11 @@ template <typename Entries>
 __device__ Cut likely_of(const Entries& entries, const SamplingRow row, float kept) {
   const Likely likely(row, maximum_of(entries), entries.most(), key_of(kept));
   if (row.top_p >= 1) return {logit_of(likely.smallest), INT_MAX};
-  return where_sum_reaches(
-      entries, [&](double all) { return likely.wanted(all); },
-      [&](uint32_t key) { return likely.share(key); }, likely.lowest);
+  const auto share = [&](uint32_t key) { return likely.share(key); };
+  return cut_of_reach(entries, share,
+                      where_sum_reaches(
+                          entries, [&](double all) { return likely.wanted(all); }, share, likely.lowest));
 }
-
-}  // namespace
-
-__device__ int32_t Listed::tie(float logit, int n, int*, int32_t*) const {
-  synchronize_block();  // all threads have read what the search before this one found
-  return n > 0 ? static_cast<int32_t>(-nth(Ties{*this, logit}, n).logit) : -1;
-}
-
-namespace {
 
 // --- whole rows: several blocks each, where they are few ---
 
@@ -307,7 +220,7 @@ __global__ void __launch_bounds__(row_threads, 1) next_digit(FilteredRows rows, 
   if (parts > 1) {
     for (int bin = thread_index(); bin < num_bins; bin += row_threads)
       if (const unsigned long long sum = scratch.in_bin(bin)) atomic_add(&search.sums[bin], sum);
-    if (!is_last_to_arrive(&search.arrivals, parts, scratch.found)) return;
+    if (!is_last_to_arrive(&search.arrivals, parts, scratch.before)) return;
     memory_fence();
     for (int bin = thread_index(); bin < num_bins; bin += row_threads) {
       scratch.put(bin, search.sums[bin]);
@@ -319,85 +232,50 @@ __global__ void __launch_bounds__(row_threads, 1) next_digit(FilteredRows rows, 
   if (thread_index() == 0) search.reach = scratch.reach;
 }
 
-// Lists the entries with the digits of the key that were found; of a top_k also those before them, for the filters after it.
-__global__ void __launch_bounds__(row_threads, 1) list_rest(FilteredRows rows) {
-  const int i = block_index().y;
-  if (!rows.searches_row(i)) return;
-  RowSearch& search = rows.searches[i];
-  const uint32_t first = search.reach.key,
-                 last = rows.filters(i).top_k > 0 ? UINT32_MAX : first | ((1u << rest_bits) - 1);
-  rows.columns(i, block_index().x, grid_size().x).for_each([&](int32_t id, float logit, int) {
-    if (const uint32_t key = key_of(logit); first <= key && key <= last)
-      rows.list(i)[atomic_add(&search.found, 1)] = {id, logit_of(key)};
-  });
-}
-
-// One row per block. Top_k keeps ties.
-__global__ void __launch_bounds__(row_threads) cut_of_row(FilteredRows rows, int parts, Cut* cuts) {
-  const int i = block_index().x;
+// Lists the entries with the digits of the key that were found; of a top_k also those before them, for the filters after it. The last
+// block of a row finds the rest in the list. Top_k keeps ties.
+__global__ void __launch_bounds__(row_threads, 1) cut_rest(FilteredRows rows, Cut* cuts) {
+  const int i = block_index().y, parts = grid_size().x;
   if (!rows.has(i)) return;
   const SamplingRow how = rows.filters(i);
-  const RowSearch& search = rows.searches[i];
+  RowSearch& search = rows.searches[i];
+  const uint32_t first = search.reach.key,
+                 last = how.top_k > 0 ? UINT32_MAX : first | ((1u << rest_bits) - 1);
+  if (rows.searches_row(i))
+    rows.columns(i, block_index().x, parts).for_each([&](int32_t id, float logit, int) {
+      if (const uint32_t key = key_of(logit); first <= key && key <= last)
+        rows.list(i)[atomic_add(&search.found, 1)] = {id, logit_of(key)};
+    });
+  if (!is_last_to_arrive(&search.arrivals, parts, filter_scratch().before)) return;
+  memory_fence();
   const Listed list{rows.list(i), search.found};
   Cut cut;
   if (how.top_k > 0) {
-    cut.logit = nth(list, how.top_k).logit;
+    cut.logit = nth_logit(list, how.top_k);
     if (how.top_p < 1 || how.min_p > 0) cut = likely_of(list, how, cut.logit);
   } else {
     const Likely likely = rows.likely(i, parts);
+    const auto share = [&](uint32_t key) { return likely.share(key); };
     cut.logit = logit_of(likely.smallest);
     if (how.top_p < 1)
-      cut = where_sum_reaches(
-          list, [](double) { return 0; }, [&](uint32_t key) { return likely.share(key); }, 0, search.reach,
-          rest_bits);
+      cut = cut_of_reach(list, share,
+                         where_sum_reaches(
+                             list, [](double) { return 0; }, share, 0, search.reach, rest_bits));
   }
   if (thread_index() == 0) cuts[rows.listed[i]] = cut;
 }
 
-// --- lists ---
-
-// Block (part, listed row).
-__global__ void __launch_bounds__(max_threads, 2)
-    list_of_part(Logits logits, const int32_t* listed, CandidateList* out) {
-  const int part = block_index().x, parts = grid_size().x;
-  CandidateList& list = out[block_index().y * parts + part];
-  list_first(Columns(logits, listed[block_index().y], part, parts), max_candidates, list.tokens,
-             &list.further);
-}
-// One listed row per block, as below.
-__global__ void __launch_bounds__(max_threads, 2)
-    list_of_parts(const CandidateList* partial, int parts, Logits logits, const int32_t* listed,
-                  CandidateList* out) {
-  const int i = block_index().x;
-  list_first(Lists{partial + i * parts, parts, 1, {logits, listed[i]}}, max_candidates, out[i].tokens,
-             &out[i].further);
-}
+// One listed row per block.
 __global__ void __launch_bounds__(max_threads, 2)
     cut_of_lists(const CandidateList* lists, int shards, Logits logits, const int32_t* listed,
                  const SamplingRow* how, Cut* cuts) {
   const int row = listed[block_index().x];
   const Lists entries{lists + block_index().x, shards, grid_size().x, {logits, row}};
-  const Cut cut = likely_of(entries, how[row], nth(entries, how[row].top_k).logit);
+  const Cut cut = likely_of(entries, how[row], nth_logit(entries, how[row].top_k));
   if (thread_index() == 0) cuts[row] = cut;
 }
 
-// One block.
-__global__ void __launch_bounds__(max_threads, 2)
-    largest_of_row(Logits logits, int row, int count, TokenLogit* out) {
-  list_first(Columns(logits, row), count, out, nullptr);
-}
-
 }  // namespace
-
-void candidates(Stream stream, const Logits& logits, const int32_t* listed, int rows, CandidateList* partial,
-                CandidateList* out) {
-  const int parts = parts_of(logits, rows, 2048);
-  launch(list_of_part, {parts, rows}, max_threads, sizeof(FilterScratch), stream, logits, listed,
-         parts > 1 ? partial : out);
-  if (parts > 1)
-    launch(list_of_parts, {rows}, max_threads, sizeof(FilterScratch), stream, partial, parts, logits, listed,
-           out);
-}
 
 void filter_candidates(Stream stream, const CandidateList* lists, int shards, const Logits& logits,
                        const int32_t* listed, int rows, const SamplingRow* how, Cut* cuts) {
@@ -425,14 +303,8 @@ void filter_logits(Stream stream, const Logits& logits, bool in_place, const int
     launch(begin_search, {parts, count}, row_threads, sizeof(FilterScratch), stream, part);
     for (int unknown = 32; unknown > rest_bits; unknown -= digit_bits)
       launch(next_digit, {parts, count}, row_threads, sizeof(FilterScratch), stream, part, unknown);
-    launch(list_rest, {parts, count}, row_threads, 0, stream, part);
-    launch(cut_of_row, {count}, row_threads, sizeof(FilterScratch), stream, part, parts, cuts);
+    launch(cut_rest, {parts, count}, row_threads, sizeof(FilterScratch), stream, part, cuts);
   }
-}
-
-void largest_logits(Stream stream, const Logits& logits, int row, int count, TokenLogit* out) {
-  launch(largest_of_row, {std::min(count, 1)}, max_threads, sizeof(FilterScratch), stream, logits, row, count,
-         out);
 }
 
 }  // namespace maniple::cuda

@@ -55,17 +55,17 @@ __device__ void find_work(const GroupedArguments& a, Work<rows>& work) {
 }
 
 template <typename T, int size, int bits_of_element>
-struct GroupedOperands : OperandSizes<GroupedArguments> {
+struct GroupedOperands {
   using Element = T;
   static constexpr int bits = bits_of_element;
+  const GroupedArguments& a;
   const Work<size>& work;
 
   static constexpr bool gathers() { return true; }
   __device__ const T* weight() const { return static_cast<const T*>(work.weight); }
   __device__ const CodeMatrix& codes() const { return work.finish.codes; }
   __device__ float finished(float sum, int row, int column) const {
-    if constexpr (bits >= 16) return with_bias(work.finish, sum, column);
-    return cuda::finished(work.finish, sum, work.x_row[row], column);
+    return cuda::finished<bits>(work.finish, sum, work.x_row[row], column);
   }
   __device__ const T* x(int row) const {
     return static_cast<const T*>(a.x) + static_cast<int64_t>(work.x_row[row]) * a.k;
@@ -73,12 +73,6 @@ struct GroupedOperands : OperandSizes<GroupedArguments> {
   __device__ int rows() const { return work.m; }
   __device__ int width() const { return a.width; }
 };
-
-template <typename T>
-__device__ void* first_of(void* out, DType type, int64_t place) {
-  if (type == DType::fp32) return static_cast<float*>(out) + place;
-  return static_cast<T*>(out) + place;
-}
 
 template <int rows, int bits>
 constexpr size_t work_at = (ProductTile<rows, bits>::bytes + 7) / 8 * 8;
@@ -90,13 +84,12 @@ __global__ void __launch_bounds__(32 * product_warps, rows <= 16 ? 3 : 2) groupe
   Work<rows>& work = *reinterpret_cast<Work<rows>*>(shared_memory() + work_at<rows, bits>);
   find_work(a, work);
   if (work.m == 0) return;
-  const Operands operands{{a}, work};
+  const Operands operands{a, work};
   Product product(operands, block_index().y);
   product.multiply(0, 1, [] {});
-  product.write(
-      first_of<T>(a.out, a.out_type, work.first_row * a.width), a.out_type, [&](int row, int column) {
-        return operands.finished(Product::sum_of_warps(row, column), row, product.column_of(column));
-      });
+  product.write(work.first_row, [&](int row, int column) {
+    return operands.finished(Product::sum_of_warps(row, column), row, product.column_of(column));
+  });
 }
 
 constexpr int plain_rows = 8;
@@ -108,7 +101,7 @@ __global__ void __launch_bounds__(32 * product_warps) grouped_plain(GroupedArgum
   find_work(a, work);
   const int column = block_index().y * block_threads() + thread_index();
   if (work.m == 0 || column >= a.width) return;
-  const GroupedOperands<float, plain_rows, bits> operands{{a}, work};
+  const GroupedOperands<float, plain_rows, bits> operands{a, work};
   const ColumnGroups groups = bits < 16 ? ColumnGroups(work.finish.codes) : ColumnGroups();
   const auto element = [&](int row, int i) {
     if constexpr (bits < 16)

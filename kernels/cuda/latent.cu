@@ -1,6 +1,6 @@
+#include <kernels/cuda/attention.hpp>
 #include <kernels/cuda/chunks.hpp>
 #include <kernels/cuda/instances.hpp>
-#include <kernels/cuda/latent.hpp>
 #include <kernels/cuda/reductions.hpp>
 
 namespace maniple::cuda {

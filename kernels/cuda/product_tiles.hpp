@@ -49,23 +49,12 @@ void with_tile_rows(int64_t rows, F f) {
   with_constant<8, 16, 32, 64>(static_cast<int>(fitting), f);
 }
 
-// What operands take from the arguments of a kernel, where they lie: no register holds them.
-template <typename Arguments>
-struct OperandSizes {
-  const Arguments& a;
-
-  __device__ int n() const { return a.n; }
-  __device__ int k() const { return a.k; }
-  __device__ bool gated() const { return a.gated; }
-  __device__ GateActivation gate() const { return a.gate; }
-};
-
 // Operands says what is multiplied. It has
 //   type Element (bf16 or fp16);
 //   bits: 16, and const Element* weight() [n, k]; or those of a code, and CodeMatrix codes(), whose rows begin at sixteen bytes;
-//   const Element* x(int row); bool gathers(): whether rows of x are not neighbours;
-//   int rows() of x, n(), k(), bool gated(), GateActivation gate();
-//   int width(): columns of out; where gated, columns gate those n / 2 after them.
+//   const Element* x(int row); bool gathers(): whether rows of x are not neighbours; int rows() of x;
+//   int width(): columns of out; where gated, columns gate those n / 2 after them;
+//   a: arguments of the kernel where they lie, so that no register holds them, with n, k, out, out_type, gated and gate.
 template <typename Operands, int rows, bool aligned>
 class TileProduct {
  public:
@@ -78,14 +67,14 @@ class TileProduct {
   // first: the tile's first column of out.
   __device__ TileProduct(const Operands& operands, int tile)
       : o_(operands),
-        side_(operands.gated() ? columns / 2 : columns),
+        side_(operands.a.gated ? columns / 2 : columns),
         first_(tile * side_),
         ring_(device::shared_memory() + device::warp_index() * Sizes::warp_bytes) {}
 
   // Row of the weight for a column of the tile; n past the end.
   __device__ int column_of(int column) const {
     const int place = first_ + (column < side_ ? column : column - side_);
-    return place >= o_.width() ? o_.n() : column < side_ ? place : place + o_.n() / 2;
+    return place >= o_.width() ? o_.a.n : column < side_ ? place : place + o_.a.n / 2;
   }
 
   // Slice `slice` of `slices` equal parts of k, in whole turns. Afterwards sum_of_warps() is the block's sum. before_x(): called by all
@@ -103,20 +92,20 @@ class TileProduct {
     return sum;
   }
 
-  // value_of(row, column of the tile) before gating. out: of rows of width() of type T or fp32.
+  // value_of(row, column of the tile) before gating. Into rows of out from the first on: of width(), of type T or fp32.
   template <typename F>
-  __device__ void write(void* out, DType out_type, F value_of) const {
-    const int written = o_.gated() ? columns / 2 : columns;
+  __device__ void write(int64_t first_row, F value_of) const {
+    const int written = o_.a.gated ? columns / 2 : columns;
     for (int i = device::thread_index(); i < o_.rows() * written; i += device::block_threads()) {
       const int row = i / written, column = i % written;
-      if (column_of(column) == o_.n()) continue;
+      if (column_of(column) == o_.a.n) continue;
       float value = value_of(row, column);
-      if (o_.gated()) value = cuda::gated(o_.gate(), value, value_of(row, column + written));
-      const int64_t place = static_cast<int64_t>(row) * o_.width() + column_of(column);
-      if (out_type == DType::fp32)
-        static_cast<float*>(out)[place] = value;
+      if (o_.a.gated) value = cuda::gated(o_.a.gate, value, value_of(row, column + written));
+      const int64_t place = (first_row + row) * o_.width() + column_of(column);
+      if (o_.a.out_type == DType::fp32)
+        static_cast<float*>(o_.a.out)[place] = value;
       else
-        static_cast<T*>(out)[place] = static_cast<T>(value);
+        static_cast<T*>(o_.a.out)[place] = static_cast<T>(value);
     }
   }
 
@@ -125,7 +114,7 @@ class TileProduct {
   template <typename F>
   __device__ void multiply(Sums& sums, int slice, int slices, F before_x) {
     constexpr int steps_a_turn = turn_k / step_k;
-    const int all = (o_.k() + turn_k - 1) / turn_k;
+    const int all = (o_.a.k + turn_k - 1) / turn_k;
     const int begin = all * slice / slices + device::warp_index(), end = all * (slice + 1) / slices;
     const int steps =
         (end - begin + product_warps - 1) / product_warps * steps_a_turn;  // none where negative
@@ -181,12 +170,12 @@ class TileProduct {
       fetch_codes(k, stage);
     } else {
       const int row = device::lane_index() / chunks_of_step, chunk = device::lane_index() % chunks_of_step;
-      const int64_t begin = k + 8 * chunk, step = static_cast<int64_t>(together) * o_.k();
-      const T* from = o_.weight() + static_cast<int64_t>(first_ + row) * o_.k() + begin;
+      const int64_t begin = k + 8 * chunk, step = static_cast<int64_t>(together) * o_.a.k;
+      const T* from = o_.weight() + static_cast<int64_t>(first_ + row) * o_.a.k + begin;
       int place = first_ + row;
       for (int i = 0; i < columns / together; ++i, from += step, place += together) {
-        if (o_.gated() && i == columns / together / 2) {
-          from += static_cast<int64_t>(o_.n() / 2 - side_) * o_.k();
+        if (o_.a.gated && i == columns / together / 2) {
+          from += static_cast<int64_t>(o_.a.n / 2 - side_) * o_.a.k;
           place -= side_;
         }
         fetch_chunk(reinterpret_cast<T*>(stage) + swizzled<step_k>(row + i * together, chunk), from, begin,
@@ -197,19 +186,13 @@ class TileProduct {
   __device__ void fetch_x(int k, std::byte* stage) const {
     const int row = device::lane_index() / chunks_of_step, chunk = device::lane_index() % chunks_of_step;
     const int64_t begin = k + 8 * chunk;
-    T* const to = reinterpret_cast<T*>(stage);
-    if constexpr (Operands::gathers()) {
-      for (int i = 0; i < rows / together; ++i) {
-        const bool valid = row + i * together < o_.rows();
-        fetch_chunk(to + swizzled<step_k>(row + i * together, chunk),
-                    o_.x(valid ? row + i * together : 0) + begin, begin, valid);
-      }
-    } else {
-      const T* from = o_.x(row) + begin;
-      const int64_t step = static_cast<int64_t>(together) * o_.k();
-      for (int i = 0; i < rows / together; ++i, from += step)
-        fetch_chunk(to + swizzled<step_k>(row + i * together, chunk), from, begin,
-                    row + i * together < o_.rows());
+    const int64_t step = static_cast<int64_t>(together) * o_.a.k;
+    const T* from = o_.x(Operands::gathers() ? 0 : row) + begin;
+    for (int i = 0; i < rows / together; ++i, from += step) {
+      const int to_row = row + i * together;
+      const bool valid = to_row < o_.rows();
+      if (Operands::gathers()) from = o_.x(valid ? to_row : 0) + begin;
+      fetch_chunk(reinterpret_cast<T*>(stage) + swizzled<step_k>(to_row, chunk), from, begin, valid);
     }
   }
 
@@ -220,7 +203,7 @@ class TileProduct {
       const int i = 32 * turn + device::lane_index(), row = column_of(i / chunks),
                 column = k + i % chunks * codes;
       const uint8_t* const from = m.codes + static_cast<int64_t>(row) * m.row_bytes + column * bits / 8;
-      device::copy_async(stage + 16 * i, from, row < o_.n() && column < m.columns);
+      device::copy_async(stage + 16 * i, from, row < o_.a.n && column < m.columns);
     }
   }
   __device__ ColumnGroups groups_of_codes() const {
@@ -241,7 +224,7 @@ class TileProduct {
       with_widening<bits, T>(m, groups, k + place * codes, [&](auto widen) {
         for (int i = lane; i < columns * chunks; i += 32) {
           const int tile_row = i / chunks, row = column_of(tile_row);
-          widen(row < o_.n() ? row : 0,
+          widen(row < o_.a.n ? row : 0,
                 device::load_vector(reinterpret_cast<const uint32_t*>(stage + 16 * i)),
                 [&](int eight, const Eight& elements) {
                   T* const to = widened + swizzled<step_k>(tile_row, place * codes / 8 + eight);
@@ -256,13 +239,13 @@ class TileProduct {
 
   // Eight elements of a row, from its k-th on; zeros where there is no row and behind its end.
   __device__ void fetch_chunk(T* to, const T* from, int64_t k, bool is_row) const {
-    const bool valid = is_row && k < o_.k();
+    const bool valid = is_row && k < o_.a.k;
     if constexpr (aligned) {
       device::copy_async(to, from, valid);
     } else {
       device::Vector<T> vector{};
       for (int i = 0; i < 8; ++i)
-        if (valid && k + i < o_.k()) vector.values[i] = from[i];
+        if (valid && k + i < o_.a.k) vector.values[i] = from[i];
       device::store_vector(to, vector);
     }
   }

@@ -50,7 +50,7 @@ void largest_logits(device::Stream stream, const Logits& logits, int row, int co
 void scatter(device::Stream stream, const int32_t* indices, const int32_t* values, int32_t* out, int count);
 void resolve_last_tokens(device::Stream stream, const int32_t* last_tokens, int32_t* ids, int count,
                          const int32_t* places, int32_t* tokens);
-// gathered is [shards, rows].
+// gathered is [shards, rows]. seats: or null.
 void choose(device::Stream stream, const Candidate* gathered, int shards, int rows, const int32_t* seats,
             Candidate* out, int32_t* last_tokens);
 

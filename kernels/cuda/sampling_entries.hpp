@@ -1,5 +1,5 @@
 // What the sampling kernels read: the columns of a row of logits, lists of its first ones, or a list of some. Each calls a function for its
-// entries, finds ties, and knows how many entries there are.
+// entries and finds ties.
 #pragma once
 
 #include <kernels/cuda/reductions.hpp>
@@ -27,6 +27,8 @@ __device__ inline float distance(float logit, float maximum) {
 }
 
 __device__ inline float larger(float a, float b) { return a > b ? a : b; }
+
+constexpr int max_threads = 512;  // of most blocks
 
 // Blocks of each of some rows, about `blocks` of all: fewer than 4096 columns do not pay.
 inline int parts_of(const Logits& logits, int rows, int blocks) {
@@ -79,8 +81,15 @@ struct Columns {
     device::synchronize_block();
     return *found;
   }
-  __device__ int further(float) const { return 0; }
-  __device__ int most() const { return left; }
+  // So many columns of those of a single shard, from one on.
+  __device__ int size() const { return left < count ? left : count; }
+  __device__ Columns piece(int begin, int most) const {
+    Columns some = *this;
+    some.logits += begin;
+    some.first += begin;
+    some.left = size() - begin < most ? size() - begin : most;
+    return some;
+  }
 };
 
 // What lists say of a row's entries. Ties are searched in the columns of one of their shards.
@@ -128,20 +137,16 @@ struct Listed {
     for (int i = device::thread_index(); i < count; i += device::block_threads())
       f(tokens[i].id, tokens[i].logit, 1);
   }
-  __device__ int32_t tie(float logit, int n, int*, int32_t*) const;  // in filters.cu
-  __device__ int most() const { return count; }
-};
-// Those of one logit: of their ids, which an fp32 holds, the smallest is the largest entry.
-struct Ties : Listed {
-  float logit;
-
-  template <typename F>
-  __device__ void for_each(F f) const {
-    Listed::for_each([&](int32_t id, float of, int number) {
-      if (of == logit) f(id, static_cast<float>(-id), number);
+  // The id of the n-th entry with that logit; -1 before the first.
+  __device__ int32_t tie(float logit, int n, int* scratch, int32_t*) const {
+    if (n == 0) return -1;
+    return first_where(-1, INT_MAX - 1, [&](int32_t id) {
+      int reached = 0;
+      for_each([&](int32_t other, float of, int) { reached += of == logit && other <= id; });
+      return block_sum(reached, scratch) >= n;
     });
   }
-  __device__ int32_t tie(float, int, int*, int32_t*) const { return 0; }
+  __device__ int most() const { return count; }
 };
 
 // Takes a word of shared memory for each warp.

@@ -17,13 +17,15 @@ int slices_of(const SkinnyGemmArguments& a) {
   return std::max(1, std::min(skinny_arrivals / tiles, a.k / (product_warps * turn_k)));
 }
 
-// What operands (TileProduct) have whatever the weight is. With a weight they also have
-//   float finished(float sum, int row, int column): before gating.
-template <typename T>
-struct SkinnyOperands : OperandSizes<SkinnyGemmArguments> {
+template <typename T, int bits_of_element>
+struct SkinnyOperands {
   using Element = T;
+  static constexpr int bits = bits_of_element;
+  const SkinnyGemmArguments& a;
 
   static constexpr bool gathers() { return false; }
+  __device__ const T* weight() const { return static_cast<const T*>(a.weight); }
+  __device__ const CodeMatrix& codes() const { return a.finish.codes; }
   __device__ const T* x(int row) const {
     return static_cast<const T*>(a.x) + static_cast<int64_t>(row) * a.k;
   }
@@ -31,9 +33,10 @@ struct SkinnyOperands : OperandSizes<SkinnyGemmArguments> {
   __device__ int width() const { return a.gated ? a.n / 2 : a.n; }
 };
 
-template <typename Operands, int rows, bool aligned>
+template <typename T, int bits, int rows, bool aligned>
 class SkinnyProduct {
  public:
+  using Operands = SkinnyOperands<T, bits>;
   using Product = TileProduct<Operands, rows, aligned>;
   static constexpr int columns = Product::Sizes::columns;
   static constexpr size_t shared_bytes = Product::Sizes::bytes + sizeof(int);
@@ -71,8 +74,8 @@ class SkinnyProduct {
   // Calls sum_of(row, column of the block).
   template <typename F>
   __device__ void write_results(F sum_of) const {
-    product_.write(operands_.a.out, operands_.a.out_type, [&](int row, int column) {
-      return operands_.finished(sum_of(row, column), row, product_.column_of(column));
+    product_.write(0, [&](int row, int column) {
+      return finished<bits>(operands_.a.finish, sum_of(row, column), row, product_.column_of(column));
     });
   }
 
@@ -81,73 +84,42 @@ class SkinnyProduct {
   Product product_;
 };
 
-// kernel: one that makes the product. arguments: its own, with those of the product.
-template <typename Product, typename Arguments>
-void launch_product(void (*kernel)(PreviousKernel, Arguments, SkinnyGemmWorkspace), Stream stream,
-                    const SkinnyGemmArguments& a, const Arguments& arguments,
-                    const SkinnyGemmWorkspace& workspace) {
-  const Grid grid{(a.n + Product::columns - 1) / Product::columns, slices_of(a)};
-  launch_early(kernel, grid, 32 * product_warps, Product::shared_bytes, stream, arguments, workspace);
-}
-
-template <typename T>
-struct ElementOperands : SkinnyOperands<T> {
-  static constexpr int bits = 16;
-
-  __device__ const T* weight() const { return static_cast<const T*>(this->a.weight); }
-  __device__ float finished(float sum, int, int column) const {
-    return sum + (this->a.bias ? this->a.bias[column] : 0);
-  }
-};
-
 template <typename T, bool aligned>
-using Product = SkinnyProduct<ElementOperands<T>, max_skinny_rows, aligned>;
+using ElementProduct = SkinnyProduct<T, 16, max_skinny_rows, aligned>;
+template <typename T, int bits, int rows>
+using CodeProduct = SkinnyProduct<T, bits, rows, true>;
 
 template <typename T, bool aligned>
 __global__ void __launch_bounds__(32 * product_warps, 3)
     skinny_product(PreviousKernel previous, SkinnyGemmArguments arguments, SkinnyGemmWorkspace workspace) {
-  const ElementOperands<T> operands{{{arguments}}};
-  Product<T, aligned>(operands, workspace).run(previous);
+  const SkinnyOperands<T, 16> operands{arguments};
+  ElementProduct<T, aligned>(operands, workspace).run(previous);
 }
-
-template <typename T, int bits_of_code>
-struct CodeOperands : SkinnyOperands<T> {
-  static constexpr int bits = bits_of_code;
-  const FinishArguments& weight;
-
-  __device__ const CodeMatrix& codes() const { return weight.codes; }
-  __device__ float finished(float sum, int row, int column) const {
-    return cuda::finished(weight, sum, row, column);
-  }
-};
-
-template <typename T, int bits, int rows>
-using CodeProduct = SkinnyProduct<CodeOperands<T, bits>, rows, true>;
-
 template <typename T, int bits, int rows>
 __global__ void __launch_bounds__(32 * product_warps, rows <= 16 ? 3 : 2)
-    code_product(PreviousKernel previous, DequantGemmArguments arguments, SkinnyGemmWorkspace workspace) {
-  const CodeOperands<T, bits> operands{{{arguments.product}}, arguments.weight};
+    code_product(PreviousKernel previous, SkinnyGemmArguments arguments, SkinnyGemmWorkspace workspace) {
+  const SkinnyOperands<T, bits> operands{arguments};
   CodeProduct<T, bits, rows>(operands, workspace).run(previous);
 }
 
 }  // namespace
 
 bool skinny_gemm(Stream stream, const SkinnyGemmArguments& a, const SkinnyGemmWorkspace& workspace) {
-  return a.m <= max_skinny_rows && with_tensor_core_type(a.dtype, [&]<typename T>(T) {
-           with_alignment(vectors_fit(a.k, a.x, a.weight), [&](auto aligned) {
-             launch_product<Product<T, aligned.value>>(skinny_product<T, aligned.value>, stream, a, a,
-                                                       workspace);
-           });
-         });
-}
-
-bool dequant_gemm(Stream stream, const DequantGemmArguments& a, const SkinnyGemmWorkspace& workspace) {
-  return a.product.m <= max_code_rows && with_tensor_core_type(a.product.dtype, [&]<typename T>(T) {
-           with_constant<4, 8>(a.weight.codes.bits, [&](auto bits) {
-             with_tile_rows(a.product.m, [&](auto rows) {
-               launch_product<CodeProduct<T, bits(), rows()>>(code_product<T, bits(), rows()>, stream,
-                                                              a.product, a, workspace);
+  const auto launch_product = [&](auto kernel, int columns, size_t bytes) {
+    launch_early(kernel, {(a.n + columns - 1) / columns, slices_of(a)}, 32 * product_warps, bytes, stream, a,
+                 workspace);
+  };
+  return a.m <= (a.weight ? max_skinny_rows : max_code_rows) &&
+         with_tensor_core_type(a.dtype, [&]<typename T>(T) {
+           if (a.weight)
+             return with_alignment(vectors_fit(a.k, a.x, a.weight), [&](auto aligned) {
+               using Product = ElementProduct<T, aligned()>;
+               launch_product(skinny_product<T, aligned()>, Product::columns, Product::shared_bytes);
+             });
+           with_constant<4, 8>(a.finish.codes.bits, [&](auto bits) {
+             with_tile_rows(a.m, [&](auto rows) {
+               using Product = CodeProduct<T, bits(), rows()>;
+               launch_product(code_product<T, bits(), rows()>, Product::columns, Product::shared_bytes);
              });
            });
          });

@@ -1,5 +1,5 @@
 // The product of a few rows with a weight, on tensor cores: out[m, n] = x[m, k] * weight[n, k]^T + bias[n]
-// for m up to 8, bf16 and fp16. It reads the weight once, as fast as memory allows. If gated, the first half
+// bf16 and fp16, for m up to 8; for a matrix of codes up to 64. It reads the weight once, as fast as memory allows. If gated, the first half
 // of the columns gates the second before rounding: out[m, n / 2].
 //
 // n and k alone decide the order in which k is summed: a row's bits do not depend on the other rows.
@@ -17,15 +17,15 @@ inline constexpr int max_skinny_rows = 8;
 inline constexpr int max_code_rows = 64;
 
 struct SkinnyGemmArguments {
-  DType dtype;         // of x and weight
-  DType out_type;      // the same or fp32
-  const void* x;       // [m, k]
-  const void* weight;  // [n, k]; no kernel that may still run writes it
-  const float* bias;   // [n] or null
-  void* out;           // [m, n], or [m, n / 2]
+  DType dtype;             // of x and weight
+  DType out_type;          // the same or fp32
+  const void* x;           // [m, k]
+  const void* weight;      // [n, k]; no kernel that may still run writes it; null: finish.codes
+  FinishArguments finish;  // of elements its bias alone
+  void* out;               // [m, n], or [m, n / 2]
   int m;
   int n;
-  int k;
+  int k;  // of rows of x; with codes a multiple of 8, zeros behind the matrix's columns
   bool gated = false;
   GateActivation gate = {};  // where gated
 };
@@ -39,19 +39,9 @@ struct SkinnyGemmWorkspace {
   int32_t* arrivals;  // skinny_arrivals; zero before the first call, and left zero
 };
 
-// Returns false and does nothing for other types and more rows.
+// Returns false and does nothing for other types and more rows. With codes, rows of x begin at multiples of sixteen bytes, and sums are
+// those with the matrix as expand_rows makes it.
 bool skinny_gemm(device::Stream stream, const SkinnyGemmArguments& arguments,
                  const SkinnyGemmWorkspace& workspace);
-
-// The same with a matrix of codes, for up to 64 rows. Its sums are those with the matrix as expand_rows makes it.
-struct DequantGemmArguments {
-  SkinnyGemmArguments
-      product;  // weight and bias are null; k: of rows of x, a multiple of 8, zeros behind the matrix's columns
-  FinishArguments weight;
-};
-
-// Returns false and does nothing for other types and more rows. Rows of x begin at multiples of sixteen bytes.
-bool dequant_gemm(device::Stream stream, const DequantGemmArguments& arguments,
-                  const SkinnyGemmWorkspace& workspace);
 
 }  // namespace maniple::cuda

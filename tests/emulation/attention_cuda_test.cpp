@@ -1,6 +1,5 @@
 #include <emulation/device_test.hpp>
-#include <kernels/cuda/attention_decode.hpp>
-#include <kernels/cuda/attention_prefill.hpp>
+#include <kernels/cuda/attention.hpp>
 #include <support/random_tensors.hpp>
 
 #include <gtest/gtest.h>

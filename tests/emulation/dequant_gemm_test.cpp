@@ -51,10 +51,9 @@ class CodeProduct {
     Tensor bias = upload(bias_);
     return product(
         [&](const cuda::SkinnyGemmArguments& a, const cuda::SkinnyGemmWorkspace& workspace) {
-          return cuda::dequant_gemm(device_.stream(), {a, {codes_.matrix(), nullptr, data<float>(bias)}},
-                                    workspace);
+          return cuda::skinny_gemm(device_.stream(), a, workspace);
         },
-        rows, nullptr, nullptr);
+        rows, nullptr, {codes_.matrix(), nullptr, data<float>(bias)});
   }
   // The matrix is expanded before, and rows are multiplied by eights; for several scales of a row.
   std::vector<float> by_elements(int rows) {
@@ -71,7 +70,7 @@ class CodeProduct {
         [&](const cuda::SkinnyGemmArguments& a, const cuda::SkinnyGemmWorkspace& workspace) {
           return multiply_by_eights(a, workspace);
         },
-        rows, weight.view().data, data<float>(bias));
+        rows, weight.view().data, {.bias = data<float>(bias)});
   }
 
  private:
@@ -95,13 +94,14 @@ class CodeProduct {
   }
 
   template <typename Multiply>
-  std::vector<float> product(Multiply multiply, int rows, const void* weight, const float* bias) {
+  std::vector<float> product(Multiply multiply, int rows, const void* weight,
+                             const cuda::FinishArguments& finish) {
     const auto count = static_cast<size_t>(rows * case_.n / (case_.gated ? 2 : 1));
     Tensor out = upload(std::vector<float>(count)),
            partials = upload(
                std::vector<float>(cuda::skinny_partial_floats, std::numeric_limits<float>::quiet_NaN())),
            arrivals = upload(std::vector<int32_t>(cuda::skinny_arrivals));
-    EXPECT_TRUE(multiply(cuda::SkinnyGemmArguments{dtype_, DType::fp32, data<uint16_t>(x_), weight, bias,
+    EXPECT_TRUE(multiply(cuda::SkinnyGemmArguments{dtype_, DType::fp32, data<uint16_t>(x_), weight, finish,
                                                    out.view().data, rows, case_.n, stride_, case_.gated},
                          cuda::SkinnyGemmWorkspace{data<float>(partials), data<int32_t>(arrivals)}));
     EXPECT_EQ(downloaded<int32_t>(device_.memory(), arrivals), std::vector<int32_t>(cuda::skinny_arrivals))
@@ -150,8 +150,7 @@ TEST_P(DequantGemm, ARowHasTheSameBitsInAnyCompanyAndOrder) {
 
 TEST_P(DequantGemm, LeavesOtherTypesAndMoreRowsToOthers) {
   const auto refused = [&](DType dtype, int m) {
-    return !cuda::dequant_gemm(device().stream(),
-                               {{dtype, dtype, nullptr, nullptr, nullptr, nullptr, m, 1, 8}, {}}, {});
+    return !cuda::skinny_gemm(device().stream(), {dtype, dtype, nullptr, nullptr, {}, nullptr, m, 1, 8}, {});
   };
   EXPECT_TRUE(refused(DType::fp32, 1));
   EXPECT_TRUE(refused(DType::bf16, cuda::max_code_rows + 1));

@@ -2,11 +2,9 @@
 // fence that it has, without this one: the detector must notice.
 #include <emulation/device_test.hpp>
 #include <emulation/race_detector.hpp>
-#include <kernels/cuda/attention_decode.hpp>
-#include <kernels/cuda/attention_prefill.hpp>
+#include <kernels/cuda/attention.hpp>
 #include <kernels/cuda/elementwise.hpp>
 #include <kernels/cuda/experts.hpp>
-#include <kernels/cuda/latent.hpp>
 #include <kernels/cuda/sampling.hpp>
 #include <kernels/cuda/skinny_gemm.hpp>
 #include <support/random_tensors.hpp>
@@ -182,7 +180,7 @@ void skinny(Scene& scene) {
                                       DType::bf16,
                                       scene.elements(DType::bf16, m * k),
                                       scene.elements(DType::bf16, n * k),
-                                      scene.floats(n),
+                                      {.bias = scene.floats(n)},
                                       scene.room<uint16_t>(m * n),
                                       m,
                                       n,
@@ -217,12 +215,17 @@ cuda::CodeMatrix matrix(Scene& scene, int rows, int columns, int bits, int group
 
 void dequant(Scene& scene) {
   const auto multiply = [&](int m, int n, int k, int bits, int group, bool gated) {
-    const cuda::SkinnyGemmArguments a{DType::fp16, DType::fp32, scene.elements(DType::fp16, m * k),
-                                      nullptr,     nullptr,     scene.room<float>(m * n),
-                                      m,           n,           k,
+    const cuda::SkinnyGemmArguments a{DType::fp16,
+                                      DType::fp32,
+                                      scene.elements(DType::fp16, m * k),
+                                      nullptr,
+                                      {.codes = matrix(scene, n, k, bits, group)},
+                                      scene.room<float>(m * n),
+                                      m,
+                                      n,
+                                      k,
                                       gated};
-    ASSERT_TRUE(cuda::dequant_gemm(scene.stream(), {a, {matrix(scene, n, k, bits, group), nullptr, nullptr}},
-                                   slices(scene)));
+    ASSERT_TRUE(cuda::skinny_gemm(scene.stream(), a, slices(scene)));
   };
   multiply(3, 33, 2056, 4, 128, false);
   multiply(9, 31, 1032, 8, 0, false);
@@ -340,11 +343,30 @@ void filtered(Scene& scene) {
     cuda::candidates(scene.stream(), shards[i], listed, 1, scene.room<CandidateList>(cuda::max_parts),
                      lists + i);
   cuda::filter_candidates(scene.stream(), lists, 2, shards[1], listed, 1, draws, cuts);
-  const cuda::Logits logits{scene.floats(2 * rows * 4200), rows, 4200, 0, 2 * 4200 - 5};
+  std::vector<float> levels;  // the cut of top-p is among equal logits of both parts
+  for (int i = 0; i < 2 * rows * 4200; ++i) levels.push_back(0.25f * static_cast<float>(i % 7));
+  const cuda::Logits logits{scene.put(levels), rows, 4200, 0, 2 * 4200 - 5};
   const auto bytes = static_cast<size_t>(cuda::filter_bytes(logits));
   cuda::filter_logits(scene.stream(), logits, true, scene.put(std::vector<int32_t>{1}), 1, draws,
                       {scene.room<std::byte>(static_cast<int>(bytes)), bytes}, cuts);
-  cuda::largest_logits(scene.stream(), logits, 1, 9, scene.room<TokenLogit>(9));
+}
+
+// Where threads of half of a block, with loads of four, have the larger logits, and four of these threads the smallest of them: too many
+// precede the bound of the first ones.
+std::vector<float> larger_for_half_of_the_threads(int width) {
+  std::vector<float> logits;
+  for (int i = 0; i < width; ++i) {
+    const int thread = i / 4 % 512;
+    logits.push_back(0.001f * static_cast<float>(i) + (thread < 252 ? 200.0f : thread < 256 ? 100.0f : 0.0f));
+  }
+  return logits;
+}
+
+void first_entries(Scene& scene) {
+  constexpr int width = 4400;
+  const cuda::Logits logits{scene.put(larger_for_half_of_the_threads(width)), 1, width, 0, width};
+  cuda::candidates(scene.stream(), logits, scene.put(std::vector<int32_t>{0}), 1, nullptr,
+                   scene.room<CandidateList>(1));
 }
 
 void adjusted(Scene& scene) {
@@ -394,15 +416,13 @@ void experts(Scene& scene) {
   router.groups = 3;
   router.kept_groups = 2;
   router.top_two = true;
-  cuda::route_tokens(scene.stream(), {}, router, a);
+  cuda::route_tokens(scene.stream(), router, a);
   constexpr int few = 19;
-  float* const few_logits = scene.room<float>(few * all);
-  a.logits = few_logits;
+  a.logits = scene.room<float>(few * all);
   a.tokens = few;
-  cuda::route_tokens(scene.stream(),
-                     {DType::bf16, scene.elements(DType::bf16, few * k), scene.floats(all * k), k, few_logits,
-                      scene.room<int32_t>(3)},
-                     router, a);
+  a.product = {DType::bf16, scene.elements(DType::bf16, few * k), scene.floats(all * k), k,
+               scene.room<int32_t>(3)};
+  cuda::route_tokens(scene.stream(), router, a);
   cuda::combine_rows(scene.stream(), {scene.floats(tokens * most * width), a.row_weights, a.chosen, a.places,
                                       scene.room<float>(tokens * width), 7, most, width, local, 2});
 }
@@ -419,8 +439,8 @@ void elementwise(Scene& scene) {
     cuda::add(scene.stream(), {DType::bf16, x, wide, DType::fp32, x, rows, width, false, scene.floats(rows)});
     cuda::gate_mul(scene.stream(), {}, DType::bf16, scene.elements(DType::bf16, 2 * rows * width), out, rows,
                    width);
-    cuda::round_to(scene.stream(), DType::bf16, wide, out, rows * width);
-    cuda::widen(scene.stream(), DType::bf16, x, scene.room<float>(rows * width), rows * width);
+    cuda::convert(scene.stream(), DType::fp32, wide, DType::bf16, out, rows * width);
+    cuda::convert(scene.stream(), DType::bf16, x, DType::fp32, scene.room<float>(rows * width), rows * width);
     cuda::gather_rows(scene.stream(), scene.put(std::vector<int32_t>{2, 0, 7}), 0, rows, x, out, rows,
                       2 * width);
   }
@@ -534,7 +554,8 @@ const std::vector<Family> families{
     {"grouped", grouped, {summed}},
     {"codes", codes, {reduced}},
     {"sampling", sampling},
-    {"filtered", filtered},
+    {"filtered", filtered, {"collect, barrier 3"}},
+    {"first_entries", first_entries},
     {"adjusted", adjusted},
     {"experts", experts, {"is_last_to_arrive, barrier 1"}},  // one thread has written
     {"elementwise", elementwise, {reduced}},
@@ -602,9 +623,9 @@ class ReadCounter : public RaceDetector {
   size_t bytes_ = 0, loads_ = 0;
 };
 
-// Rows of different logits, in order, with few allowed tokens, and all equal, where top-k keeps all and cuts are among them.
+// Rows of different logits, in order, with few allowed tokens, of which too many precede a bound, and all equal, where top-k keeps all and cuts are among them.
 TEST(FilteredDraw, ReadsARowAtMostFiveTimes) {
-  constexpr int width = 8300;
+  constexpr int width = 8800;
   Scene scene(1);
   const int32_t* const listed = scene.put(std::vector<int32_t>{0});
   CandidateList *const list = scene.room<CandidateList>(1), *const parts =
@@ -614,7 +635,8 @@ TEST(FilteredDraw, ReadsARowAtMostFiveTimes) {
   std::vector<float> ascending(width), masked(width, std::numeric_limits<float>::lowest());
   for (int i = 0; i < width; ++i) ascending[static_cast<size_t>(i)] = 0.001f * static_cast<float>(i);
   for (int i = 0; i < width; i += 797) masked[static_cast<size_t>(i)] = 0.0001f * static_cast<float>(i);
-  const std::vector<float> descending(ascending.rbegin(), ascending.rend());
+  const std::vector<float> descending(ascending.rbegin(), ascending.rend()),
+      half = larger_for_half_of_the_threads(width);
   SamplingRow draw;
   draw.temperature = 0.1f;
   const std::vector<std::tuple<int, float, float>> filters{
@@ -622,11 +644,9 @@ TEST(FilteredDraw, ReadsARowAtMostFiveTimes) {
       {900, 1.0f, 0.0f}, {0, 0.95f, 0.001f}, {900, 0.95f, 0.0f}, {8000, 0.95f, 0.001f}};
   const float* const equal = scene.put(std::vector<float>(width, 0.5f));
   // With the most that candidates, their filter and the draw read.
-  const std::vector<std::pair<const float*, double>> rows{{scene.floats(width), 2.5},
-                                                          {scene.put(ascending), 3.1},
-                                                          {scene.put(descending), 3.1},
-                                                          {scene.put(masked), 3.1},
-                                                          {equal, 4.1}};
+  const std::vector<std::pair<const float*, double>> rows{
+      {scene.floats(width), 2.5}, {scene.put(ascending), 3.1}, {scene.put(descending), 3.1},
+      {scene.put(masked), 3.1},   {scene.put(half), 4.1},      {equal, 4.1}};
   for (const auto& [row, most] : rows)
     for (const auto& [top_k, top_p, min_p] : filters) {
       const cuda::Logits logits{row, 1, width, 0, width};

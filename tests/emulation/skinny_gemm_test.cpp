@@ -37,11 +37,18 @@ class Product {
            partials = uploaded(memory, std::vector<float>(cuda::skinny_partial_floats,
                                                           std::numeric_limits<float>::quiet_NaN())),
            arrivals = uploaded(memory, std::vector<int32_t>(cuda::skinny_arrivals));
-    EXPECT_TRUE(cuda::skinny_gemm(
-        device_.stream(),
-        {dtype_, out_type, data<uint16_t>(x) + offset_, data<uint16_t>(weight) + offset_,
-         biased ? data<float>(bias) : nullptr, out.view().data, shape_.m, shape_.n, shape_.k, gated},
-        {data<float>(partials), data<int32_t>(arrivals)}));
+    EXPECT_TRUE(cuda::skinny_gemm(device_.stream(),
+                                  {dtype_,
+                                   out_type,
+                                   data<uint16_t>(x) + offset_,
+                                   data<uint16_t>(weight) + offset_,
+                                   {.bias = biased ? data<float>(bias) : nullptr},
+                                   out.view().data,
+                                   shape_.m,
+                                   shape_.n,
+                                   shape_.k,
+                                   gated},
+                                  {data<float>(partials), data<int32_t>(arrivals)}));
     EXPECT_EQ(downloaded<int32_t>(memory, arrivals), std::vector<int32_t>(cuda::skinny_arrivals))
         << "arrivals are counted back to zero";
     if (out_type == DType::fp32) return downloaded<float>(memory, out);
@@ -151,8 +158,7 @@ TEST_P(SkinnyGemm, ARowHasTheSameBitsInAnyCompanyAndOrder) {
 
 TEST_P(SkinnyGemm, LeavesOtherTypesAndMoreRowsToOthers) {
   const auto refused = [&](DType dtype, int m) {
-    return !cuda::skinny_gemm(device().stream(), {dtype, dtype, nullptr, nullptr, nullptr, nullptr, m, 1, 1},
-                              {});
+    return !cuda::skinny_gemm(device().stream(), {dtype, dtype, nullptr, &dtype, {}, nullptr, m, 1, 1}, {});
   };
   EXPECT_TRUE(refused(DType::fp32, 1));
   EXPECT_TRUE(refused(DType::bf16, cuda::max_skinny_rows + 1));

@@ -7,8 +7,7 @@
 #include <device/launch.hpp>
 #include <gpu/bench.hpp>
 #include <gpu/bench_kernels.hpp>
-#include <kernels/cuda/attention_decode.hpp>
-#include <kernels/cuda/attention_prefill.hpp>
+#include <kernels/cuda/attention.hpp>
 #include <kernels/cuda/cublaslt_gemm.hpp>
 #include <kernels/cuda/elementwise.hpp>
 #include <kernels/cuda/experts.hpp>
@@ -275,11 +274,17 @@ void bench_codes(Bench& bench) {
           Tensor codes = bench.random(bytes * sets / 2, 1), scales = bench.random(int64_t{n} * groups, 2),
                  x = bench.random(int64_t{m} * k, 3), out = bench.random(int64_t{m} * n, 4);
           const auto call = [&](int i) {
-            cuda::dequant_gemm(
+            cuda::skinny_gemm(
                 bench.stream(),
-                {{DType::bf16, DType::bf16, x.view().data, nullptr, nullptr, out.view().data, m, n, k},
-                 {code_matrix(format, codes.view().data + i % sets * bytes, scales, k, group), nullptr,
-                  nullptr}},
+                {DType::bf16,
+                 DType::bf16,
+                 x.view().data,
+                 nullptr,
+                 {.codes = code_matrix(format, codes.view().data + i % sets * bytes, scales, k, group)},
+                 out.view().data,
+                 m,
+                 n,
+                 k},
                 {partials.view().as<float>(), arrivals.view().as<int32_t>()});
           };
           bench.report(
@@ -309,7 +314,7 @@ void bench_gemm(Bench& bench) {
       const auto skinny = [&](int call, bool gated) {
         cuda::skinny_gemm(
             bench.stream(),
-            {DType::bf16, DType::bf16, x.view().data, weight(call), nullptr, out.view().data, m, n, k, gated},
+            {DType::bf16, DType::bf16, x.view().data, weight(call), {}, out.view().data, m, n, k, gated},
             {partials.view().as<float>(), arrivals.view().as<int32_t>()});
       };
       const auto report = [&](const char* name, const std::function<void(int)>& call) {
@@ -433,7 +438,7 @@ void bench_experts(Bench& bench) {
       bench.report(fmt::format(R"("kernel": "{}", "tokens": {})", name, tokens), bench.time(8, call), bytes,
                    flops);
     };
-    report("route", 0, 0, [&](int) { cuda::route_tokens(bench.stream(), {}, {per_token, true}, routing); });
+    report("route", 0, 0, [&](int) { cuda::route_tokens(bench.stream(), {per_token, true}, routing); });
     std::vector<int32_t> numbers_of(experts);
     bench.device().download(reinterpret_cast<std::byte*>(numbers_of.data()), counts.view().data,
                             counts.view().bytes());
