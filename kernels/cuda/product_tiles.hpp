@@ -121,28 +121,31 @@ class TileProduct {
     const auto k_of = [&](int step) {
       return (begin + step / steps_a_turn * product_warps) * turn_k + step % steps_a_turn * step_k;
     };
-    const auto fetch_weights = [&](int step) {
-      if (step < steps) fetch_weight(k_of(step), stage(step));
+    const auto fetch_weights = [&](int step, std::byte* stage) {
+      if (step < steps) fetch_weight(k_of(step), stage);
     };
-    const auto fetch_inputs = [&](int step) {
-      if (step < steps) fetch_x(k_of(step), stage(step) + Sizes::weight_bytes);
+    const auto fetch_inputs = [&](int step, std::byte* stage) {
+      if (step < steps) fetch_x(k_of(step), stage + Sizes::weight_bytes);
       device::commit_copies();
     };
-    for (int step = 0; step < Sizes::depth - 1; ++step) fetch_weights(step);
+    constexpr int ahead = Sizes::depth - 1, stages_bytes = Sizes::depth * Sizes::stage_bytes;
+    for (int step = 0; step < ahead; ++step) fetch_weights(step, ring_ + step * Sizes::stage_bytes);
     before_x();
-    for (int step = 0; step < Sizes::depth - 1; ++step) fetch_inputs(step);
+    for (int step = 0; step < ahead; ++step) fetch_inputs(step, ring_ + step * Sizes::stage_bytes);
     const ColumnGroups groups = groups_of_codes();
-    for (int step = 0; step < steps; ++step) {
+    for (int step = 0, at = 0, before = ahead * Sizes::stage_bytes; step < steps; ++step) {
       device::wait_copies<Sizes::depth - 2>();
-      device::synchronize_warp();  // and all lanes have read the stage that the next copy overwrites
-      fetch_weights(step + Sizes::depth - 1);
-      fetch_inputs(step + Sizes::depth - 1);
-      const T* const weight = elements_of(stage(step), k_of(step), groups);
-      const T* const x = reinterpret_cast<const T*>(stage(step) + Sizes::weight_bytes);
+      device::synchronize_warp();  // and all lanes have read the stage before, which the next copy overwrites
+      fetch_weights(step + ahead, ring_ + before);
+      fetch_inputs(step + ahead, ring_ + before);
+      const std::byte* const stage = ring_ + at;
+      const T* const weight = elements_of(stage, k_of(step), groups);
+      const T* const x = reinterpret_cast<const T*>(stage + Sizes::weight_bytes);
       for (int k = 0; k < step_k / 32; ++k) multiply_stage(sums, weight, x, k);
+      before = at;
+      at = at + Sizes::stage_bytes < stages_bytes ? at + Sizes::stage_bytes : 0;
     }
   }
-  __device__ std::byte* stage(int step) const { return ring_ + step % Sizes::depth * Sizes::stage_bytes; }
 
   // Columns 32 k .. 32 k + 31 of the stage.
   __device__ static void multiply_stage(Sums& sums, const T* weight, const T* x, int k) {
@@ -171,15 +174,13 @@ class TileProduct {
     } else {
       const int row = device::lane_index() / chunks_of_step, chunk = device::lane_index() % chunks_of_step;
       const int64_t begin = k + 8 * chunk, step = static_cast<int64_t>(together) * o_.a.k;
-      const T* from = o_.weight() + static_cast<int64_t>(first_ + row) * o_.a.k + begin;
-      int place = first_ + row;
-      for (int i = 0; i < columns / together; ++i, from += step, place += together) {
-        if (o_.a.gated && i == columns / together / 2) {
-          from += static_cast<int64_t>(o_.a.n / 2 - side_) * o_.a.k;
-          place -= side_;
-        }
-        fetch_chunk(reinterpret_cast<T*>(stage) + swizzled<step_k>(row + i * together, chunk), from, begin,
-                    place < o_.width());
+      for (int half = 0; half < columns; half += columns / 2) {
+        int place = first_ + row + (o_.a.gated ? 0 : half);
+        const int64_t weight_row = place + (o_.a.gated && half > 0 ? o_.a.n / 2 : 0);
+        const T* from = o_.weight() + weight_row * o_.a.k + begin;
+        for (int i = 0; i < columns / 2; i += together, from += step, place += together)
+          fetch_chunk(reinterpret_cast<T*>(stage) + swizzled<step_k>(row + half + i, chunk), from, begin,
+                      place < o_.width());
       }
     }
   }
