@@ -10,9 +10,10 @@
 
 namespace maniple::cuda {
 
-// Of a row and group. zero: the number that the code's bits become part of (below).
+// Of a row and group.
 struct GroupFactors {
-  float zero, scale;
+  uint32_t zero;
+  float scale;
 };
 
 __device__ inline float scale_of(const CodeMatrix& m, int64_t row, int group) {
@@ -26,14 +27,17 @@ __device__ inline float power_of(const CodeMatrix& m, int64_t row, int group) {
   return static_cast<float>(static_cast<const PowerScale*>(m.scales)[row * m.groups + group]);
 }
 
-// An integer code in the last bits of 2^23: an exact number, from which one subtraction takes 2^23 + zero.
-__device__ inline float in_last_bits(uint32_t code) { return std::bit_cast<float>(0x4b000000u | code); }
+// A smaller integer code in the last bits but `but` of 2^(23 - but): an exact number, from which one subtraction takes the power + zero.
+constexpr uint32_t power_behind(int bits) { return 0x4b000000u - (static_cast<uint32_t>(bits) << 23); }
+__device__ inline float in_last_bits(uint32_t code, int but = 0) {
+  return std::bit_cast<float>(power_behind(but) | code << but);
+}
 
 template <int bits>
 __device__ GroupFactors factors_of(const CodeMatrix& m, int64_t row, int group) {
   if (bits == 4 && m.floating) return {0, power_of(m, row, group)};
   const uint32_t zero = m.zeros ? m.zeros[row * m.groups + group] : m.common_zero;
-  return {in_last_bits(zero), m.scaled ? scale_of(m, row, group) : 1.0f};
+  return {zero, m.scaled ? scale_of(m, row, group) : 1.0f};
 }
 
 // The last bits of `stored` are a code as it lies in memory.
@@ -41,7 +45,8 @@ template <int bits>
 __device__ float element_of(const CodeMatrix& m, uint32_t stored, const GroupFactors& factors) {
   if (bits == 4 && m.floating) return e2m1_of(stored) * factors.scale;
   if (!m.floating)
-    return (in_last_bits(bits == 4 ? stored & 15u : (stored & 255u) ^ 128u) - factors.zero) * factors.scale;
+    return (in_last_bits(bits == 4 ? stored & 15u : (stored & 255u) ^ 128u) - in_last_bits(factors.zero)) *
+           factors.scale;
   return static_cast<float>(std::bit_cast<Float8>(static_cast<uint8_t>(stored))) * factors.scale;
 }
 
@@ -74,13 +79,16 @@ __device__ void for_elements(const CodeMatrix& m, const ColumnGroups& groups, in
   }
 }
 
-// The integer code at a place of sixteen bytes, in the last bits of 2^23.
+// The integer code at a place of sixteen bytes, in last bits but these: of a word's codes of 4 bits only the last three are moved.
+constexpr int bits_behind(int bits, int place) { return bits == 8 ? 0 : place % 8 % 5 * 4; }
 template <int bits>
 __device__ float integer_at(const device::Vector<uint32_t>& chunk, int place) {
   const uint32_t word = chunk.values[place * bits / 32];
   if constexpr (bits == 8)
     return std::bit_cast<float>(device::permute_bytes(word ^ 0x80808080u, 0x4b000000u, 0x7540 | place % 4));
-  return in_last_bits(word >> place * bits % 32 & 15u);
+  const int behind = bits_behind(bits, place);
+  return std::bit_cast<float>(
+      device::masked_or(place % 8 < 5 ? word : word >> 20, 15u << behind, power_behind(behind)));
 }
 
 // Calls store(i, the i-th eight elements of T) for sixteen bytes of codes; value(place): of a code.
@@ -126,7 +134,8 @@ __device__ void with_widening(const CodeMatrix& m, const ColumnGroups& groups, i
   f([&](int64_t row, const device::Vector<uint32_t>& chunk, auto store) {
     const GroupFactors factors = factors_of<bits>(m, row, group);
     const auto value = [&](int place) {
-      return (integer_at<bits>(chunk, place) - factors.zero) * factors.scale;
+      const float zero = in_last_bits(factors.zero, bits_behind(bits, place));
+      return (integer_at<bits>(chunk, place) - zero) * factors.scale;
     };
     store_elements<bits, T>(value, store);
   });

@@ -57,11 +57,6 @@ int64_t bucket_of(int64_t m) {
   return m <= power / 4 * 3 ? power / 4 * 3 : power;
 }
 
-// An algorithm may refuse other numbers of rows than the one it was chosen for.
-bool refuses(cublasStatus_t result) {
-  return result == CUBLAS_STATUS_INVALID_VALUE || result == CUBLAS_STATUS_NOT_SUPPORTED;
-}
-
 using PreferenceHandle = CublasLtHandle<cublasLtMatmulPreference_t, &CublasLt::preference_destroy>;
 
 }  // namespace
@@ -177,7 +172,8 @@ void CublasLtGemm::multiply(device::Stream stream, ConstTensorView x, ConstTenso
   const int64_t m = shape.m;
   shape.m = bucket_of(m);
   cublasStatus_t result = run(plan_for(shape));
-  if (refuses(result) && m != shape.m) {
+  // An algorithm may refuse other numbers of rows than the one it was chosen for.
+  if (m != shape.m && (result == CUBLAS_STATUS_INVALID_VALUE || result == CUBLAS_STATUS_NOT_SUPPORTED)) {
     shape.m = m;
     result = run(plan_for(shape));
   }

@@ -2,7 +2,6 @@
 #include <kernels/cuda/sampling_entries.hpp>
 #include <kernels/reference/noise.hpp>
 
-#include <algorithm>
 #include <cmath>
 
 namespace maniple::cuda {
@@ -291,8 +290,7 @@ void candidates(Stream stream, const Logits& logits, const int32_t* listed, int 
 }
 
 void largest_logits(Stream stream, const Logits& logits, int row, int count, TokenLogit* out) {
-  launch(largest_of_row, {std::min(count, 1)}, max_threads, sizeof(ListScratch), stream, logits, row, count,
-         out);
+  launch(largest_of_row, {1}, max_threads, sizeof(ListScratch), stream, logits, row, count, out);
 }
 
 void scatter(Stream stream, const int32_t* indices, const int32_t* values, int32_t* out, int count) {

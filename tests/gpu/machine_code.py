@@ -30,7 +30,7 @@ WIDENINGS = {
     ("code_product<bf16, 8, 8>", "integers"): 96,
     ("code_product<bf16, 8, 8>", "floats"): 112,
     ("code_product<bf16, 8, 8>", "floats with a scale"): 152,
-    ("code_product<bf16, 4, 8>", "integers"): 232,
+    ("code_product<bf16, 4, 8>", "integers"): 188,
     ("code_product<bf16, 4, 8>", "floats with a scale"): 232,
     ("grouped_tile<bf16, 64, true, 8>", "integers"): 96,
     ("grouped_tile<bf16, 64, true, 8>", "floats"): 114,

@@ -5,26 +5,19 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
+
 namespace maniple::cuda {
 
 // Whether a kernel failed, which every later call of the process then reports as its own.
 // Source: CUDA runtime API, cudaError_t: those that leave the process in an inconsistent state.
-constexpr bool is_sticky(cudaError_t result) {
-  switch (result) {
-    case cudaErrorIllegalAddress:
-    case cudaErrorIllegalInstruction:
-    case cudaErrorMisalignedAddress:
-    case cudaErrorInvalidAddressSpace:
-    case cudaErrorInvalidPc:
-    case cudaErrorHardwareStackError:
-    case cudaErrorLaunchFailure:
-    case cudaErrorLaunchTimeout:
-    case cudaErrorAssert:
-    case cudaErrorECCUncorrectable:
-      return true;
-    default:
-      return false;
-  }
+inline bool is_sticky(cudaError_t result) {
+  constexpr cudaError_t sticky[] = {
+      cudaErrorIllegalAddress,      cudaErrorIllegalInstruction, cudaErrorMisalignedAddress,
+      cudaErrorInvalidAddressSpace, cudaErrorInvalidPc,          cudaErrorHardwareStackError,
+      cudaErrorLaunchFailure,       cudaErrorLaunchTimeout,      cudaErrorAssert,
+      cudaErrorECCUncorrectable};
+  return std::ranges::count(sticky, result) > 0;
 }
 
 [[noreturn]] inline void raise(cudaError_t result, const char* what) {

@@ -165,6 +165,12 @@ __device__ inline uint32_t packed_pair(float low, float high) {
 // --- arithmetic ---
 // a * b, not fused with an addition.
 __device__ inline float rounded_product(float a, float b) { return __fmul_rn(a, b); }
+// (a & mask) | b, by one instruction also where mask and b are constants.
+__device__ inline uint32_t masked_or(uint32_t a, uint32_t mask, uint32_t b) {
+  uint32_t result;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(result) : "r"(a), "r"(mask), "r"(b));
+  return result;
+}
 // Four of the eight bytes of a (0 to 3) and b (4 to 7), each named by four bits of the selector, the lowest first.
 __device__ inline uint32_t permute_bytes(uint32_t a, uint32_t b, uint32_t selector) {
   return __byte_perm(a, b, selector);

@@ -197,6 +197,7 @@ uint32_t packed_pair(float low, float high) {
 }
 
 // --- arithmetic ---
+inline uint32_t masked_or(uint32_t a, uint32_t mask, uint32_t b) { return (a & mask) | b; }
 inline uint32_t permute_bytes(uint32_t a, uint32_t b, uint32_t selector) {
   const uint64_t bytes = uint64_t{b} << 32 | a;
   uint32_t chosen = 0;
