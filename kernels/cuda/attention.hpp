@@ -93,13 +93,10 @@ constexpr int64_t decode_slot_floats(int64_t query_heads, int64_t dims) {
   return (query_heads * (dims + 2) + 3) / 4 * 4;
 }
 
-// Writes the rows of `out` that belong to sequences with one query and a context, and no others. Returns
-// false and does nothing where there is no instance.
+// Writes the rows of `out` that belong to sequences with one query and a context, and no others; attention_prefill those of sequences with
+// two queries or more. False, and nothing done, where there is no instance. A row's bits depend on its own query and context alone.
 bool attention_decode(device::Stream stream, const AttentionArguments& arguments,
                       const DecodeWorkspace& workspace);
-
-// Writes the rows of `out` that belong to sequences with two queries or more, and no others. Returns false
-// and does nothing where there is no instance for the type and head size.
 bool attention_prefill(device::Stream stream, const AttentionArguments& arguments);
 
 // What tuned kernels do not compute; in their arguments it would cost prefill its registers.

@@ -420,14 +420,14 @@ bool attention_on_tensor_cores(DType dtype, int64_t head_dim) {
 }
 
 bool attention_decode(Stream stream, const AttentionArguments& a, const DecodeWorkspace& workspace) {
-  return with_attention_instance(
-      a.dtype, a.head_dim, a.codes, [&]<typename T, typename Kept>(T, Kept, auto dims) {
-        const auto kernel = decode<T, Kept, dims()>;
-        const size_t bytes =
-            Decode<T, Kept, dims()>::bytes_before_ends + sizeof(int) * static_cast<size_t>(a.sequences);
-        launch_early(kernel, {resident_blocks(kernel, 32 * warps, bytes)}, 32 * warps, bytes, stream, a,
-                     workspace);
-      });
+  const auto launch_instance = [&]<typename T, typename Kept>(T, Kept, auto dims) {
+    const auto kernel = decode<T, Kept, dims()>;
+    const size_t bytes =
+        Decode<T, Kept, dims()>::bytes_before_ends + sizeof(int) * static_cast<size_t>(a.sequences);
+    launch_early(kernel, {resident_blocks(kernel, 32 * warps, bytes)}, 32 * warps, bytes, stream, a,
+                 workspace);
+  };
+  return with_attention_instance(a.dtype, a.head_dim, a.codes, launch_instance);
 }
 
 }  // namespace maniple::cuda

@@ -240,14 +240,14 @@ __global__ void __launch_bounds__(32 * warps, 2) prefill(AttentionArguments argu
 
 bool attention_prefill(Stream stream, const AttentionArguments& a) {
   const int64_t rows = static_cast<int64_t>(a.tokens) * (a.query_heads / a.kv_heads);
-  return with_attention_instance(a.dtype, a.head_dim, a.codes,
-                                 [&]<typename T, typename Kept>(T, Kept, auto dims) {
-                                   constexpr int row_tiles = dims() <= 128 ? 2 : 1;
-                                   using Work = Prefill<T, Kept, dims(), row_tiles>;
-                                   launch(prefill<T, Kept, dims(), row_tiles>,
-                                          {static_cast<int>(rows / Work::rows) + a.sequences, a.kv_heads},
-                                          32 * warps, Work::shared_bytes, stream, a);
-                                 });
+  const auto launch_instance = [&]<typename T, typename Kept>(T, Kept, auto dims) {
+    constexpr int row_tiles = dims() <= 128 ? 2 : 1;
+    using Work = Prefill<T, Kept, dims(), row_tiles>;
+    launch(prefill<T, Kept, dims(), row_tiles>,
+           {static_cast<int>(rows / Work::rows) + a.sequences, a.kv_heads}, 32 * warps, Work::shared_bytes,
+           stream, a);
+  };
+  return with_attention_instance(a.dtype, a.head_dim, a.codes, launch_instance);
 }
 
 }  // namespace maniple::cuda
