@@ -104,7 +104,7 @@ class Prefill {
       if (tile + 1 < tiles) copy_keys_and_values(tile + 1, page);
       page = page_of(tile + 2);
       if constexpr (codes) widen(tile);
-      if (warp_row < rows_.count) attend(attention, tile, warp_row);
+      if (warp_row < rows_.count) attend(attention, tile, codes ? warp_row : computed_here(warp_row));
     }
     wait_copies<0>();  // of an owner that has no tile
     attention.finish();

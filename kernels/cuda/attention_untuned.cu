@@ -30,7 +30,7 @@ __device__ int sequence_of(const int32_t* starts, int sequences, int token) {
 // each lane scores one position, then adds up the values of its dimensions
 // (Milakov, Gimelshein: Online normalizer calculation for softmax, 2018).
 template <typename T, typename Kept, int max_dims>
-__global__ void __launch_bounds__(32 * warps) attend(AttentionArguments a, UntunedArguments more) {
+__global__ void __launch_bounds__(32 * warps, 4) attend(AttentionArguments a, UntunedArguments more) {
   const int64_t item = warp_item(warps);
   const int token = static_cast<int>(item / a.query_heads), head = static_cast<int>(item % a.query_heads);
   if (token >= a.tokens) return;

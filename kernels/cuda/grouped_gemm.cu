@@ -96,7 +96,7 @@ constexpr int plain_rows = 8;
 
 // fp32, without tensor cores: one thread per column of a tile of eight rows.
 template <int bits>
-__global__ void __launch_bounds__(32 * product_warps) grouped_plain(GroupedArguments a) {
+__global__ void __launch_bounds__(32 * product_warps, 6) grouped_plain(GroupedArguments a) {
   Work<plain_rows>& work = *reinterpret_cast<Work<plain_rows>*>(shared_memory());
   find_work(a, work);
   const int column = block_index().y * block_threads() + thread_index();
