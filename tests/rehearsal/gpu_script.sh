@@ -166,7 +166,7 @@ refused 'no GPU: '
 eval "$(grep -E '^(tiles|others)\+?=' "$source/tests/gpu/run.sh")"
 sorted() { tr ' |' '\n' | sort | paste -sd' '; }
 [ "$(sed -n "s/^sticky='cudaError(\(.*\))'/\1/p" "$source/tests/gpu/run.sh" | sorted)" = \
-  "$(sed -n '/bool is_sticky/,/return true/s/.*case cudaError\(.*\):/\1/p' "$source/kernels/cuda/device/cuda_check.hpp" | sorted)" ] || bad 'other errors than in cuda_check.hpp'
+  "$(sed -n '/ sticky\[\]/,/};/p' "$source/kernels/cuda/device/cuda_check.hpp" | grep -oP 'cudaError\K[A-Z]\w+' | sorted)" ] || bad 'other errors than in cuda_check.hpp'
 [ "$(sed -n 's/.*for part in \(.*\); do try "kernels\..*/\1/p' "$source/tests/gpu/run.sh" | sorted)" = \
   "$(grep -oP '\{"\K\w+(?=", bench_)' "$source/tests/gpu/kernel_bench.cpp" | sorted)" ] || bad 'other parts than in kernel_bench.cpp'
 parts_in() { sed -n 's/^\(parts=([^)]*)\).*/\1/p' "$1"; }
